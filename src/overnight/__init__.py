@@ -1,0 +1,3 @@
+"""Overnight: batch inference on your own models."""
+
+__version__ = "0.1.0"

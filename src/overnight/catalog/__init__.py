@@ -1,0 +1,1 @@
+"""What models there are, and by which routes they are reached."""

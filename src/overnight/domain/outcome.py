@@ -1,0 +1,87 @@
+"""What one try at a request came to, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from overnight.domain import backoff
+
+MOST_TRIES_WITHOUT_WINDOW = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one try, as the upstream reported them. `cached` is part of `input`, `reasoning` of `output`."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What one try at a request came to.
+
+    A success has `code` None and its `body`. A failure has a `code` of the public table, a sentence,
+    and the HTTP `status` behind it when there was one.
+    """
+
+    status: int | None
+    body: bytes | None = None
+    """Success: the reply as one line of JSON, safe to be split by any client."""
+    code: str | None = None
+    message: str = ""
+    error_body: bytes | None = None
+    """Failure: what the upstream itself said, as one JSON value of at most 4 KiB."""
+    usage: Usage = field(default=NO_USAGE)
+    retry_after: timedelta | None = None
+    may_pass: bool = False
+    """Another try may go better: 408, 425, 429, 5xx, a connection refused or broken."""
+    blames_route: bool = False
+    """Counts towards opening the circuit of the route."""
+    queued: bool = False
+    """The model waits for a machine (503 `model_queued`): no attempt is used up."""
+    lost_server: bool = False
+    """The server went away while it worked on this; with a local engine no attempt is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The request is answered, well or with an error that no other try would change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try once more, not before `at`."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Answer with the error of this try: no further one may start."""
+
+    reason: str
+
+
+def decide(
+    came: Try, tries: int, now: datetime, window_ends: datetime | None, jitter: float
+) -> Done | Again | GiveUp:
+    """Say what follows from a try.
+
+    `tries` counts the tries made so far, this one included; `jitter` is uniform in [0, 1).
+    A batch without a window (`window_ends` None) ends its retries by their number.
+    """
+    if came.code is None or not came.may_pass:
+        return Done()
+    at = now + backoff.wait(tries, came.retry_after, jitter)
+    if window_ends is not None and at >= window_ends:
+        return GiveUp("the next try would start after the batch's window closes")
+    if window_ends is None and tries >= MOST_TRIES_WITHOUT_WINDOW:
+        return GiveUp(f"{MOST_TRIES_WITHOUT_WINDOW:,} tries were made")
+    return Again(at)

@@ -1,0 +1,1 @@
+"""The local engine: a model server that Overnight starts, watches and stops itself."""

@@ -1,0 +1,1 @@
+"""Stored files: what was uploaded, and what a batch left."""

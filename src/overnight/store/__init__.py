@@ -1,0 +1,1 @@
+"""Where Overnight keeps what must not be lost: one PostgreSQL."""

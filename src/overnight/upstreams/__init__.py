@@ -1,0 +1,1 @@
+"""How Overnight speaks to model servers."""

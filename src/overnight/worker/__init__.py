@@ -1,0 +1,1 @@
+"""Runs requests: leases blocks, starts what there is room for, records what came of it."""
