@@ -15,7 +15,7 @@ def wait(tries: int, retry_after: timedelta | None, jitter: float) -> timedelta:
     A longer `retry_after` of the server is honoured, up to a week. `jitter` is uniform in [0, 1).
     """
     doublings = min(tries - 1, 16)
-    full = min(FIRST * 2**doublings, LONGEST)
+    full = min(FIRST * (1 << doublings), LONGEST)
     own = full / 2 + full / 2 * jitter
     if retry_after is None:
         return own

@@ -69,9 +69,7 @@ class GiveUp:
     reason: str
 
 
-def decide(
-    came: Try, tries: int, now: datetime, window_ends: datetime | None, jitter: float
-) -> Done | Again | GiveUp:
+def decide(came: Try, tries: int, now: datetime, window_ends: datetime | None, jitter: float) -> Done | Again | GiveUp:
     """Say what follows from a try.
 
     `tries` counts the tries made so far, this one included; `jitter` is uniform in [0, 1).

@@ -1,0 +1,87 @@
+"""The facts worth telling: level, sentence and counter of each. Keys, prompts and answers are never among them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from prometheus_client import Counter
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    level: int
+    says: str
+
+
+_FACTS = {
+    "started": _Fact(logging.INFO, "Overnight is up"),
+    "stopping": _Fact(logging.INFO, "stopping: running requests may finish, the rest is handed back"),
+    "migrated": _Fact(logging.INFO, "the database was brought to this version's schema"),
+    "round_failed": _Fact(logging.ERROR, "a round failed and will come again"),
+    "request_failed": _Fact(logging.ERROR, "an API call ended in an unexpected fault"),
+    "file_stored": _Fact(logging.INFO, "a file was stored"),
+    "file_deleted": _Fact(logging.INFO, "a file was deleted"),
+    "batch_created": _Fact(logging.INFO, "a batch was created"),
+    "batch_refused": _Fact(logging.INFO, "a batch was refused: its input has problems"),
+    "batch_started": _Fact(logging.INFO, "a batch was checked and may run"),
+    "batch_cancelling": _Fact(logging.INFO, "a batch is being cancelled"),
+    "batch_closed": _Fact(logging.WARNING, "a batch's window closed before it was done"),
+    "batch_ended": _Fact(logging.INFO, "a batch reached its final state"),
+    "worker_registered": _Fact(logging.INFO, "this process may run requests"),
+    "worker_declared_dead": _Fact(logging.WARNING, "a worker's heartbeat went stale: its blocks go back"),
+    "worker_was_dead": _Fact(logging.ERROR, "this worker was declared dead; it starts over under a new number"),
+    "answer_conflict": _Fact(logging.CRITICAL, "a request was about to be answered twice: the flush was refused"),
+    "blocks_handed_back": _Fact(logging.INFO, "unfinished blocks were handed back"),
+    "try_failed": _Fact(logging.DEBUG, "a try failed and will be made again"),
+    "route_down": _Fact(logging.WARNING, "a model server cannot be used; its requests wait"),
+    "route_up": _Fact(logging.INFO, "a model server can be used"),
+    "models_listed": _Fact(logging.INFO, "a model server listed its models"),
+    "engine_starting": _Fact(logging.INFO, "the local engine is starting"),
+    "engine_ready": _Fact(logging.INFO, "the local engine is ready"),
+    "engine_down": _Fact(logging.WARNING, "the local engine is down and will be started again"),
+    "database_started": _Fact(logging.INFO, "the embedded database is up"),
+    "database_lost": _Fact(logging.WARNING, "the database cannot be reached"),
+    "disk_low": _Fact(logging.ERROR, "the disk is almost full: nothing new is accepted or started"),
+}
+
+COUNTED = Counter("overnight_events", "How often each fact was told.", ["event"])
+
+_log = structlog.get_logger("overnight")
+
+
+def tell(event: str, error: BaseException | None = None, /, **facts: Any) -> None:
+    """Tell a fact once: it is counted, and logged at its level with the values given."""
+    fact = _FACTS[event]
+    COUNTED.labels(event).inc()
+    if error is not None:
+        facts["error"] = f"{type(error).__name__}: {error}"
+    _log.log(
+        fact.level,
+        fact.says,
+        event_name=event,
+        exc_info=error if fact.level >= logging.ERROR else None,
+        **facts,
+    )
+
+
+def set_up_logging(level: str = "info", *, as_json: bool = False) -> None:
+    """Send facts of `level` and above to standard error: for people, or a JSON object a line for programs."""
+    render: Any = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if as_json:
+        processors.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*processors, render],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,57 @@
+"""The sizes and numbers that bound what is accepted and what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+DEEPEST_NESTING = 128
+"""Arrays and objects within each other, the line's own object included."""
+
+LONGEST_CUSTOM_ID = 512
+"""Unicode code points."""
+
+MOST_PROBLEMS = 1_000
+"""Entries of a batch's `errors`; the last one tells the total when there are more."""
+
+PROBLEMS_SHOWN_ON_FILE = 20
+
+CHUNK_BYTES = 256 * KIB
+"""A stored file is cut at the last line end before this many bytes."""
+
+BLOCK_LINES = 256
+BLOCK_BYTES = MIB
+"""A block ends at either; so leasing one never takes more memory than this and one line."""
+
+FRAME_LINES = 8
+"""Lines compressed together in a segment: a results page decompresses no more than it shows, times this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one deployment accepts. The defaults are those of local mode."""
+
+    file_bytes: int = 16 * GIB
+    line_bytes: int = 4 * MIB
+    result_bytes: int = 4 * MIB
+    create_body_bytes: int = 32 * MIB
+    intake: int = 1_000_000
+    """Requests accepted and not yet answered, over all batches; also the most that one batch may hold."""
+    slots: int = 10_240
+    """Requests that one process may have running."""
+    per_model: int | None = None
+    """Requests of one model that one process may have running; None: what its route was given."""
+    window: timedelta = timedelta(hours=24)
+    retention: timedelta = timedelta(days=7)
+    file_retention: timedelta = timedelta(days=30)
+    request_seconds: float = 3_600.0
+    """How long one try may take after it was sent."""
+
+
+ALMOST_FULL = 0.9
+SMALL = 0.01
+"""Above ALMOST_FULL of intake only batches of up to SMALL of it are let in."""

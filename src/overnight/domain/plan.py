@@ -1,0 +1,96 @@
+"""The order in which a batch's requests are stored, and so started: those that share a prompt stay together.
+
+A model server computes a prompt that it has just seen much faster (its prefix cache). The planner therefore
+gathers requests by what their prompts begin with while they stream past, and cuts them into blocks.
+It holds a bounded number of bytes: when there are too many, the group that grew least recently is let go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, MIB
+
+BUFFER_BYTES = 8 * MIB
+
+
+@dataclass(slots=True)
+class Block:
+    """Requests that are stored and leased together, in the order in which they are to start."""
+
+    lines: list[int] = field(default_factory=list)
+    """0-based line numbers of the input."""
+    requests: list[bytes] = field(default_factory=list)
+    """The lines as they came, without their ends."""
+    ids: list[int] = field(default_factory=list)
+    """CRC-32 of each `custom_id`, as a signed number."""
+    size: int = 0
+    """Bytes of the requests."""
+
+    def add(self, line: int, request: bytes, custom_id: str) -> None:
+        self.lines.append(line)
+        self.requests.append(request)
+        self.ids.append(crc32(custom_id.encode()) - 2**31)
+        self.size += len(request)
+
+    def is_full(self) -> bool:
+        return len(self.lines) >= BLOCK_LINES or self.size >= BLOCK_BYTES
+
+
+class Planner:
+    """Gathers requests into blocks: add each with its group, take the blocks that come out, then finish."""
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._most = buffer_bytes
+        self._held = 0
+        self._groups: OrderedDict[int, Block] = OrderedDict()
+        self._mixed = Block()
+
+    def add(self, line: int, request: bytes, custom_id: str, group: int | None) -> Iterator[Block]:
+        """Take one request and yield the blocks that are full now. `group` None: shares nothing with others."""
+        if group is None:
+            self._mixed.add(line, request, custom_id)
+            self._held += len(request)
+            if self._mixed.is_full():
+                yield self._let_go_mixed()
+            return
+        block = self._groups.get(group)
+        if block is None:
+            block = self._groups[group] = Block()
+        else:
+            self._groups.move_to_end(group)
+        block.add(line, request, custom_id)
+        self._held += len(request)
+        if block.is_full():
+            del self._groups[group]
+            self._held -= block.size
+            yield block
+        while self._held > self._most and self._groups:
+            yield from self._scatter(self._groups.popitem(last=False)[1])
+
+    def finish(self) -> Iterator[Block]:
+        """Yield what is left, small groups side by side in shared blocks."""
+        while self._groups:
+            yield from self._scatter(self._groups.popitem(last=False)[1])
+        if self._mixed.lines:
+            yield self._let_go_mixed()
+
+    def _scatter(self, group: Block) -> Iterator[Block]:
+        """Move a group that will not fill a block of its own into the shared one, still side by side."""
+        if self._mixed.lines and len(self._mixed.lines) + len(group.lines) > BLOCK_LINES:
+            yield self._let_go_mixed()
+        mixed = self._mixed
+        mixed.lines += group.lines
+        mixed.requests += group.requests
+        mixed.ids += group.ids
+        mixed.size += group.size
+        if mixed.is_full():
+            yield self._let_go_mixed()
+
+    def _let_go_mixed(self) -> Block:
+        block, self._mixed = self._mixed, Block()
+        self._held -= block.size
+        return block

@@ -1,0 +1,52 @@
+"""Drives the rounds of the house: each does one bounded helping and says whether it found work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from overnight.domain import events
+
+Round = Callable[[], Awaitable[bool]]
+
+LONGEST_AFTER_ERRORS = 30.0
+
+
+class Bell:
+    """Wakes whoever waits for work. Nothing depends on it but speed: rounds come round by themselves."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it rings, or after `seconds`."""
+        try:
+            await asyncio.wait_for(self._event.wait(), seconds)
+        except TimeoutError:
+            return
+        finally:
+            self._event.clear()
+
+
+async def repeat(name: str, one_round: Round, *, every: float, bell: Bell | None = None) -> None:
+    """Run a round again and again: at once while it finds work, else every so many seconds or when woken.
+
+    An error is told and the round comes again, later each time it fails in a row; cancelling ends it at once.
+    """
+    bell = bell or Bell()
+    failures = 0
+    while True:
+        try:
+            found = await one_round()
+            failures = 0
+        except Exception as e:  # noqa: BLE001 - a round must never end the process; the error is told
+            failures += 1
+            found = False
+            events.tell("round_failed", e, round=name, in_a_row=failures)
+        if found:
+            await asyncio.sleep(0)
+        else:
+            await bell.wait(min(every * 2**failures, max(LONGEST_AFTER_ERRORS, every)) if failures else every)

@@ -1,0 +1,156 @@
+"""Answers: recorded once, in segments that are appended and never rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+from overnight.domain.limits import FRAME_LINES
+from overnight.domain.outcome import NO_USAGE, Usage
+from overnight.store import zstd
+from overnight.store.pool import Session, Store
+from overnight.store.statements import load
+
+_SQL = load("answer")
+_RECORD = _SQL["record_if_alive"]
+
+OUTPUT = 0
+ERROR = 1
+"""The two result streams of a batch: requests with a response, and the others."""
+
+SEGMENTS_AT_ONCE = 4
+
+
+class Fenced(Exception):
+    """A write of a worker that was declared dead: nothing was written."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """The final outcome of one request, with its line as the result file holds it."""
+
+    line: int
+    text: bytes
+    kind: int
+    tries: int
+    status: int | None = None
+    code: str | None = None
+    started_ms: int | None = None
+    took_ms: int | None = None
+    usage: Usage = NO_USAGE
+    ran: bool = True
+    """False for a request that never ran because its batch was cancelled: it is in no count."""
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The arguments of the recording statement, grown column by column."""
+
+    batches: dict[str, list[int]] = field(
+        default_factory=lambda: {
+            name: []
+            for name in (
+                "batches", "completed", "failed", "cancelled", "input_tokens", "cached_tokens", "output_tokens",
+                "reasoning_tokens", "output_bytes", "error_bytes",
+            )
+        }
+    )  # fmt: skip
+    segments: list[tuple[int, int, int, int, bytes]] = field(default_factory=list)
+    answers: list[tuple[int | str | None, ...]] = field(default_factory=list)
+
+
+async def record(session: Session, worker: int, flush: Iterable[tuple[int, list[Answer]]]) -> int:
+    """Store the answers of some batches, each a (batch, answers) pair, all or none; return how many were stored.
+
+    Fewer come back where a batch was deleted meanwhile. Raises Fenced where the worker was declared dead, and
+    asyncpg.UniqueViolationError where a request is answered already: then nothing of the flush is written.
+    """
+    columns = _Columns()
+    for batch, answers in flush:
+        _add(columns, batch, answers)
+    row = await session.connection.fetchrow(_RECORD.sql, *_arguments(columns, worker))
+    if not row["alive"]:
+        raise Fenced
+    stored: int = row["answers"]
+    return stored
+
+
+def _add(columns: _Columns, batch: int, answers: list[Answer]) -> None:
+    sizes = [0, 0]
+    for kind in (OUTPUT, ERROR):
+        of_kind = [a for a in answers if a.kind == kind]
+        if not of_kind:
+            continue
+        frames: list[bytes] = []
+        at = 0
+        for i in range(0, len(of_kind), FRAME_LINES):
+            group = of_kind[i : i + FRAME_LINES]
+            text = b"".join([a.text for a in group])
+            frame = zstd.compress(text)
+            frames.append(frame)
+            sizes[kind] += len(text)
+            columns.answers += [_row(batch, a, index, at, len(frame)) for index, a in enumerate(group)]
+            at += len(frame)
+        columns.segments.append((batch, kind, sizes[kind], len(of_kind), b"".join(frames)))
+    count = columns.batches
+    count["batches"].append(batch)
+    count["completed"].append(sum(a.kind == OUTPUT for a in answers))
+    count["failed"].append(sum(a.kind == ERROR and a.ran for a in answers))
+    count["cancelled"].append(sum(not a.ran for a in answers))
+    count["input_tokens"].append(sum(a.usage.input for a in answers))
+    count["cached_tokens"].append(sum(a.usage.cached for a in answers))
+    count["output_tokens"].append(sum(a.usage.output for a in answers))
+    count["reasoning_tokens"].append(sum(a.usage.reasoning for a in answers))
+    count["output_bytes"].append(sizes[OUTPUT])
+    count["error_bytes"].append(sizes[ERROR])
+
+
+def _row(batch: int, a: Answer, index: int, frame_at: int, frame_bytes: int) -> tuple[int | str | None, ...]:
+    usage = a.usage
+    return (
+        batch, a.line, a.kind, a.status, a.tries, index, frame_at, frame_bytes, a.started_ms, a.took_ms,
+        usage.input, usage.cached, usage.output, usage.reasoning, a.code,
+    )  # fmt: skip
+
+
+_SEGMENT_COLUMNS = ("s_batch", "s_kind", "s_bytes", "s_lines", "s_data")
+_ANSWER_COLUMNS = (
+    "a_batch", "a_line", "a_kind", "a_status", "a_tries", "a_frame_index", "a_frame_at", "a_frame_bytes",
+    "a_started_ms", "a_took_ms", "a_input_tokens", "a_cached_tokens", "a_output_tokens", "a_reasoning_tokens", "a_code",
+)  # fmt: skip
+
+
+def _arguments(columns: _Columns, worker: int) -> list[object]:
+    given: dict[str, object] = {"worker": worker, **columns.batches}
+    given.update(_turned(_SEGMENT_COLUMNS, columns.segments))
+    given.update(_turned(_ANSWER_COLUMNS, columns.answers))
+    return _RECORD.arguments(given)
+
+
+def _turned(
+    names: tuple[str, ...], rows: list[tuple[int, int, int, int, bytes]] | list[tuple[int | str | None, ...]]
+) -> dict[str, object]:
+    if not rows:
+        return {name: [] for name in names}
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+async def stream(store: Store, batch: int, kind: int, start: int, stop: int) -> AsyncIterator[bytes]:
+    """Yield the bytes [start, stop) of a batch's result stream; holds a few segments at a time.
+
+    Ends early where the stream has no more bytes (yet).
+    """
+    while start < stop:
+        rows = await store.rows(
+            _SQL["list_segments"], batch=batch, kind=kind, start=start, stop=stop, most=SEGMENTS_AT_ONCE
+        )
+        at = start
+        for row in rows:
+            if row["starts"] + row["bytes"] <= start:
+                continue
+            text = zstd.decompress(row["data"])
+            piece = text[start - row["starts"] : stop - row["starts"]]
+            start += len(piece)
+            yield piece
+        if start == at:
+            return

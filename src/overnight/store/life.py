@@ -1,0 +1,99 @@
+"""A process's life as a worker: its number, its heartbeat, and what follows when either is lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import overnight
+from overnight.domain import events
+from overnight.store.pool import Session, Store
+from overnight.store.statements import load
+
+_SQL = load("worker")
+
+DEAD_AFTER = timedelta(seconds=10)
+"""A heartbeat older than this, by the database's clock, ends a worker's life."""
+
+BEAT_EVERY = 1.5
+
+
+class Life:
+    """The life of this process in the deployment.
+
+    Every write of a worker is fenced by its row: once it is declared dead it can write nothing, and `beat`
+    begins a new life under a new number. `on_new_life` hears of that with the number of the old one.
+    """
+
+    def __init__(self, store: Store, slots: int = 0) -> None:
+        self._store = store
+        self._slots = slots
+        self._confirmed = float("-inf")
+        self.no = 0
+        self.on_new_life: list[Callable[[int], None]] = []
+        self.running: Callable[[], int] = lambda: 0
+
+    async def begin(self) -> None:
+        """Enter the deployment under a new number."""
+        sent = time.monotonic()
+        row = await self._store.row(
+            _SQL["register_worker"],
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=overnight.__version__,
+            slots=self._slots,
+        )
+        assert row is not None
+        self.no = row["no"]
+        self._confirmed = sent
+        events.tell("worker_registered", worker=self.no)
+
+    @property
+    def session_name(self) -> str:
+        return session_name(self.no)
+
+    def may_start(self) -> bool:
+        """Whether a request may be started: the last heartbeat is surely younger than half the limit.
+
+        The fence stops writes, not spending: a worker that was frozen must not send before it knows that it lives.
+        Counted from when the heartbeat was sent, by this process's own clock.
+        """
+        return time.monotonic() - self._confirmed < DEAD_AFTER.total_seconds() / 2
+
+    async def beat(self) -> bool:
+        """One heartbeat. Where this worker was declared dead, a new life begins."""
+        sent = time.monotonic()
+        row = await self._store.row(_SQL["beat_if_alive"], worker=self.no, running=self.running())
+        if row is not None:
+            self._confirmed = sent
+            return False
+        await self.reborn()
+        return False
+
+    async def reborn(self) -> None:
+        """Begin anew after the fence refused a write: what this worker held belongs to others now."""
+        old = self.no
+        events.tell("worker_was_dead", worker=old)
+        await self.begin()
+        for heard in self.on_new_life:
+            heard(old)
+
+    async def end(self) -> None:
+        """Leave the deployment: what is still held is given back at once."""
+        async with self._store.transaction() as session:
+            await session.row(_SQL["retire_worker"], worker=self.no)
+            await give_back(session, self.no)
+
+
+def session_name(worker: int) -> str:
+    """How the writing connection of a worker shows itself to the server, so that it can be ended from outside."""
+    return f"overnight worker {worker}"
+
+
+async def give_back(session: Session, worker: int) -> None:
+    """Give back whatever a dead worker held: its blocks, and the batches that it was checking or sealing."""
+    await session.run(_SQL["give_back_blocks_of_dead"], worker=worker)
+    await session.run(_SQL["give_back_batches_of_dead"], worker=worker)

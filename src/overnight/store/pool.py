@@ -1,0 +1,152 @@
+"""The connections of one process to its database, and how statements are run on them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from overnight.store.statements import Statement
+
+LOST = (
+    ConnectionError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.ConnectionFailureError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InterfaceError,
+    FileNotFoundError,
+    TimeoutError,
+)
+"""What it looks like when the database has gone away; a later try may find it again."""
+
+Row: TypeAlias = Any
+"""asyncpg's Record: read by column name."""
+Revive = Callable[[], Awaitable[None]]
+
+
+async def _prepare(connection: asyncpg.Connection) -> None:
+    await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+
+class Session:
+    """One connection, inside a transaction where `Store.transaction` gave it."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.connection = connection
+
+    async def rows(self, statement: Statement, **given: Any) -> list[Row]:
+        """Run a statement and return all its rows; statements bound their own number."""
+        rows: list[Row] = await self.connection.fetch(statement.sql, *statement.arguments(given))
+        return rows
+
+    async def row(self, statement: Statement, **given: Any) -> Row | None:
+        """Run a statement and return its first row."""
+        return await self.connection.fetchrow(statement.sql, *statement.arguments(given))
+
+    async def run(self, statement: Statement, **given: Any) -> int:
+        """Run a statement and return how many rows it changed."""
+        tag: str = await self.connection.execute(statement.sql, *statement.arguments(given))
+        return int(tag.rpartition(" ")[2]) if tag[-1].isdigit() else 0
+
+
+class Store:
+    """A pool of connections. With an embedded database, `revive` starts it again when it has gone away."""
+
+    def __init__(self, dsn: str, *, most: int = 16, revive: Revive | None = None, name: str = "overnight") -> None:
+        self._dsn = dsn
+        self._most = most
+        self._revive = revive
+        self._name = name
+        self._pool: asyncpg.Pool | None = None
+
+    async def open(self) -> Store:
+        """Connect; raises one of LOST or asyncpg.PostgresError where that fails."""
+        self._pool = await asyncpg.create_pool(
+            self._dsn,
+            min_size=1,
+            max_size=self._most,
+            init=_prepare,
+            command_timeout=60,
+            timeout=10,
+            server_settings=self._settings(self._name),
+        )
+        return self
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                await asyncio.wait_for(pool.close(), 5)
+            except TimeoutError:
+                pool.terminate()
+
+    @staticmethod
+    def _settings(name: str) -> dict[str, str]:
+        return {
+            "application_name": name,
+            "timezone": "UTC",
+            "jit": "off",
+            "idle_in_transaction_session_timeout": "60s",
+        }
+
+    async def connect(self, name: str) -> Session:
+        """Open a connection of its own, outside the pool, that shows itself to the server as `name`."""
+        connection = await asyncpg.connect(
+            self._dsn, timeout=10, command_timeout=60, server_settings=self._settings(name)
+        )
+        await _prepare(connection)
+        return Session(connection)
+
+    async def revive(self) -> None:
+        """Bring an embedded database back; nothing to do for a server of somebody else's."""
+        if self._revive is not None:
+            await self._revive()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Lend a connection; statements on it commit one by one."""
+        async with self._lent() as connection:
+            yield Session(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """Lend a connection in a transaction that commits when the block ends well."""
+        async with self._lent() as connection, connection.transaction():
+            yield Session(connection)
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[asyncpg.Connection]:
+        if self._pool is None:
+            raise asyncpg.InterfaceError("the store is not open")
+        try:
+            connection = await self._pool.acquire(timeout=30)
+        except LOST:
+            if self._revive is None:
+                raise
+            await self._revive()
+            connection = await self._pool.acquire(timeout=30)
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection)
+
+    async def rows(self, statement: Statement, **given: Any) -> list[Row]:
+        """Run one statement on a lent connection and return its rows."""
+        async with self.session() as session:
+            return await session.rows(statement, **given)
+
+    async def row(self, statement: Statement, **given: Any) -> Row | None:
+        """Run one statement on a lent connection and return its first row."""
+        async with self.session() as session:
+            return await session.row(statement, **given)
+
+    async def run(self, statement: Statement, **given: Any) -> int:
+        """Run one statement on a lent connection and return how many rows it changed."""
+        async with self.session() as session:
+            return await session.run(statement, **given)

@@ -1,0 +1,93 @@
+-- name: register_worker
+-- A process enters the deployment; its first heartbeat is written with it.
+WITH registered AS (
+    INSERT INTO worker (host, pid, version) VALUES (:host, :pid, :version) RETURNING no
+)
+INSERT INTO beat (worker, at, slots)
+SELECT no, now(), :slots FROM registered
+RETURNING worker AS no;
+
+-- name: beat_if_alive
+-- No row back: this worker was declared dead.
+UPDATE beat b
+SET at = now(), running = :running
+FROM worker w
+WHERE b.worker = :worker AND w.no = b.worker AND w.dead_at IS NULL
+RETURNING b.at;
+
+-- name: find_stale_workers
+-- Living workers whose heartbeat is older than it may be.
+SELECT w.no
+FROM worker w LEFT JOIN beat b ON b.worker = w.no
+WHERE w.dead_at IS NULL
+    AND coalesce(b.at, w.started_at) < now() - :limit::interval
+ORDER BY w.no
+LIMIT 100;
+
+-- name: declare_dead_if_stale
+-- Waits for writes under way, which hold the row shared; the caller sets a lock timeout.
+UPDATE worker w
+SET dead_at = now()
+WHERE w.no = :worker AND w.dead_at IS NULL
+    AND NOT EXISTS (SELECT FROM beat b WHERE b.worker = w.no AND b.at >= now() - :limit::interval)
+RETURNING w.no;
+
+-- name: end_sessions_of_worker
+-- A frozen worker may hold its row locked for ever: its connections are ended.
+SELECT pg_terminate_backend(pid)
+FROM pg_stat_activity
+WHERE application_name = :name AND datname = current_database()
+LIMIT 100;
+
+-- name: retire_worker
+-- A worker leaves by itself; what it still holds is given back as for a dead one.
+UPDATE worker SET dead_at = now()
+WHERE no = :worker AND dead_at IS NULL
+RETURNING no;
+
+-- name: give_back_blocks_of_dead
+-- Blocks that a dead worker held can be leased again.
+UPDATE block
+SET state = 'ready', worker = NULL
+WHERE state = 'leased' AND worker = :worker
+    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL);
+
+-- name: give_back_batches_of_dead
+-- Batches that a dead worker was checking or sealing can be taken by another.
+UPDATE batch
+SET validator = CASE WHEN validator = :worker THEN NULL ELSE validator END,
+    sealer = CASE WHEN sealer = :worker THEN NULL ELSE sealer END
+WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+    AND (validator = :worker OR sealer = :worker)
+    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL);
+
+-- name: serve_model
+-- What a living worker can run; told again when its server lists other models.
+INSERT INTO served (worker, model, aliases, context_length, targets, any_model)
+SELECT w.no, :model, :aliases::text[], :context_length::integer, :targets::text[], :any_model
+FROM worker w WHERE w.no = :worker AND w.dead_at IS NULL
+ON CONFLICT (worker, model) DO UPDATE
+SET aliases = excluded.aliases, context_length = excluded.context_length,
+    targets = excluded.targets, any_model = excluded.any_model;
+
+-- name: stop_serving_others
+-- Models of this worker that its servers no longer list.
+DELETE FROM served WHERE worker = :worker AND model <> ALL (:models::text[]);
+
+-- name: list_served
+-- What the living workers can run.
+SELECT s.worker, s.model, s.aliases, s.context_length, s.targets, s.any_model, w.started_at
+FROM served s JOIN worker w ON w.no = s.worker
+WHERE w.dead_at IS NULL
+ORDER BY s.model, s.worker
+LIMIT 10000;
+
+-- name: forget_dead_workers
+-- Rows of workers that died long ago and hold nothing.
+DELETE FROM worker w
+WHERE w.no IN (
+    SELECT no FROM worker
+    WHERE dead_at < now() - interval '30 days'
+        AND NOT EXISTS (SELECT FROM block b WHERE b.worker = worker.no AND b.state = 'leased')
+    ORDER BY no LIMIT 100
+);
