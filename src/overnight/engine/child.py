@@ -1,0 +1,143 @@
+"""One life of an engine's process, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+from asyncio.subprocess import PIPE, Process
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from overnight.engine.launch import Launch
+from overnight.engine.log import EngineLog
+
+LONGEST_FACT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The process has loaded its model and answers at `base_url`."""
+
+    base_url: str
+    slots: int
+    context_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The process did not get as far as answering; `reason` is its own word for it, if it had one."""
+
+    reason: str | None
+
+
+@dataclass(slots=True)
+class Child:
+    """A started process. Each has a key of its own: the address of the last may belong to someone else now."""
+
+    launch: Launch
+    process: Process
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    api_key: str = field(repr=False)
+    serves: bool = False
+    """Requests may have reached it, so that its log may tell of them."""
+
+    @classmethod
+    async def start(cls, launch: Launch) -> Child:
+        """Start the process. Raises OSError when the system cannot."""
+        key = secrets.token_urlsafe(32)
+        # In a session of its own, so that Ctrl-C in a terminal reaches only the parent, which decides.
+        process = await asyncio.create_subprocess_exec(
+            *launch.command, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LONGEST_FACT, start_new_session=True
+        )
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise TypeError("the process was started without pipes")
+        stdin.write(json.dumps({"api_key": key, "parent": os.getpid()}).encode() + b"\n")
+        return cls(launch, process, stdin, stdout, stderr, key)
+
+    async def keep_log(self, log: EngineLog) -> None:
+        """Follow the process's standard error until it ends."""
+        await log.follow(self.stderr, lambda line: not self.serves or self.launch.safe(line))
+
+    async def loaded(self, within: float) -> Ready | Failed:
+        """Wait for the process's word on its start, at most `within` seconds."""
+        try:
+            async with asyncio.timeout(within):
+                line = await self.stdout.readline()
+        except TimeoutError:
+            return Failed(f"it did not finish loading within {within:.0f} seconds")
+        except ValueError:
+            return Failed("it said something that is not its ready line")
+        return _read(line)
+
+    async def exited(self, within: float) -> bool:
+        """Wait for the process's end, at most `within` seconds; whether it has come."""
+        try:
+            async with asyncio.timeout(within):
+                await self.process.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self, grace: float) -> None:
+        """SIGTERM, and SIGKILL when the process is still there after `grace` seconds or we are cancelled."""
+        try:
+            if self.process.returncode is None:
+                self._signal(signal.SIGTERM)
+                await self.exited(grace)
+        finally:
+            if self.process.returncode is None:
+                self._signal(signal.SIGKILL)
+            self.stdin.close()
+        await self.process.wait()
+
+    def how_it_ended(self) -> str:
+        """The end of a sentence that begins with the process."""
+        code = self.process.returncode
+        if code is None:
+            return "still runs"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        try:
+            return f"was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was ended by signal {-code}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            self.process.send_signal(number)
+        except ProcessLookupError:
+            pass
+
+
+async def answers_health(base_url: str, within: float) -> bool:
+    """Whether the server says that it is healthy, within so many seconds."""
+    address = urlsplit(base_url)
+    try:
+        async with asyncio.timeout(within):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            try:
+                writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+                status = await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, ValueError, TimeoutError):
+        return False
+    return status.split(b" ")[1:2] == [b"200"]
+
+
+def _read(line: bytes) -> Ready | Failed:
+    if not line:
+        return Failed(None)
+    try:
+        fact = json.loads(line)
+        if "failed" in fact:
+            return Failed(fact["failed"])
+        return Ready(fact["url"], fact["slots"], fact["context_length"])
+    except (ValueError, TypeError, KeyError):
+        return Failed("it said something that is not its ready line")

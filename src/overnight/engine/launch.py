@@ -1,0 +1,74 @@
+"""What it takes to start an engine's process, whichever engine it is.
+
+A process started from a `Launch` keeps one contract: it reads one line of JSON from its standard input,
+`{"api_key": …, "parent": …}`; when its model is loaded it writes one line of JSON to its standard output,
+`{"url": …, "slots": …, "context_length": …}`, or `{"failed": "why"}`; and it ends when its input does.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from overnight.engine import sizing
+from overnight.engine.model import ModelFile
+
+LLAMA_LINE = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[A-Z]) (?:\w+ +)?[\w~ ]*: (?P<text>.*)")
+LLAMA_ABORT = ("GGML_ASSERT", "GGML_ABORT", "terminate called")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start an engine for one model, and how to read what it says."""
+
+    model: ModelFile
+    command: tuple[str, ...]
+    slots: int
+    """Requests that run at once."""
+    context_length: int
+    """Tokens of one request, prompt and answer together."""
+    cause: Callable[[str], str | None]
+    """The text of a line of the engine's log that tells why it failed; None for any other line."""
+    safe: Callable[[str], bool]
+    """Whether a line of the log, written while requests run, is free of what those requests contain."""
+
+
+def llama_cpp(
+    model: ModelFile,
+    *,
+    slots: int | None = None,
+    context_length: int | None = None,
+    threads: int | None = None,
+    cores: int | None = None,
+) -> Launch:
+    """llama.cpp through the package xllamacpp; what is left out fits the machine and the model.
+
+    `context_length` is tokens for one slot. `cores` stands in for the cores of this machine.
+    """
+    cores = cores or sizing.available_cores()
+    slots = slots or sizing.default_slots(cores)
+    context_length = context_length or sizing.default_context(model.context_length, model.embedding)
+    command = [sys.executable, "-m", "overnight.engine.llama_server", "--model", str(model.path)]
+    command += ["--slots", str(slots), "--context", str(context_length)]
+    command += ["--threads", str(threads or sizing.default_threads(cores))]
+    if model.embedding:
+        command += ["--embedding"]
+        command += [] if model.pooling else ["--pool-mean"]
+    return Launch(model, tuple(command), slots, context_length, _llama_cause, _llama_safe)
+
+
+def _llama_cause(line: str) -> str | None:
+    """The first line at level E tells the cause; those after it only say what could not go on."""
+    if any(mark in line for mark in LLAMA_ABORT):
+        return line.strip()
+    match = LLAMA_LINE.match(line)
+    if match is None or match["level"] != "E":
+        return None
+    return match["text"].removeprefix("error loading model: ").strip()
+
+
+def _llama_safe(line: str) -> bool:
+    """llama.cpp prints a grammar that it cannot parse, and quotes a body in its warnings: neither is kept."""
+    return _llama_cause(line) is not None

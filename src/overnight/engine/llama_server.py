@@ -1,0 +1,140 @@
+"""The process of a llama.cpp engine: loads one model, serves it over HTTP on loopback, ends with its parent.
+
+Run as `python -m overnight.engine.llama_server`; `launch.py` tells what it reads and writes. The key comes
+over standard input because everyone on the machine can read a process's arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+PR_SET_PDEATHSIG = 1
+HOST_CACHE_MIB = 512
+"""Prompts kept in memory after their slot was given away; the engine's own default is 8 GiB."""
+ERRORS_ONLY = 1
+"""At this verbosity llama.cpp says why a load fails and nothing about requests that go well."""
+
+
+def main() -> None:
+    """Serve until the parent ends; exit with 1 when the model cannot be loaded."""
+    say = _private_output()
+    asked = json.loads(sys.stdin.buffer.readline() or b"null")
+    if not isinstance(asked, dict):
+        sys.exit("This program is started by Overnight, which sends it a line of JSON on standard input.")
+    _end_with_parent(int(asked["parent"]))
+    try:
+        # The package is an extra, and a long import: the parent must be watched before it begins.
+        import xllamacpp
+    except ImportError:
+        _tell(
+            say,
+            {"failed": "the package xllamacpp is missing; run: pip install 'overnight[engine]'"},
+        )
+        sys.exit(1)
+    key = str(asked["api_key"])
+    try:
+        server = xllamacpp.Server(_parameters(xllamacpp, _arguments(), key))
+    except (RuntimeError, ValueError):
+        # The exception says no more than this; the reason is in the log on standard error.
+        _tell(say, {"failed": None})
+        sys.exit(1)
+    url = server.listening_address
+    _tell(say, {"url": url, **_capacity(url, key)})
+    threading.Event().wait()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="overnight.engine.llama_server")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--embedding", action="store_true")
+    parser.add_argument("--pool-mean", action="store_true")
+    return parser.parse_args()
+
+
+def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = asked.model
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.api_keys = [key]
+    parameters.verbosity = ERRORS_ONLY
+    parameters.ui = False
+    parameters.endpoint_metrics = True
+    parameters.n_parallel = asked.slots
+    # The engine divides this among its slots.
+    parameters.n_ctx = asked.slots * asked.context
+    # With it an answer would push out its own beginning at the end of its context, and go on for ever.
+    parameters.ctx_shift = False
+    parameters.cache_ram_mib = HOST_CACHE_MIB
+    parameters.cpuparams.n_threads = asked.threads
+    parameters.cpuparams_batch.n_threads = asked.threads
+    # What a request leaves out: the most likely word is taken, so that the same request has the same answer.
+    parameters.sampling.temp = 0.0
+    if asked.embedding:
+        parameters.embedding = True
+        # An input is computed in one piece, so that a piece must hold a whole context.
+        parameters.n_batch = parameters.n_ubatch = asked.context
+    if asked.pool_mean:
+        parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    return parameters
+
+
+def _capacity(url: str, key: str) -> dict[str, int]:
+    """The slots and the context of each as the engine made them, which may differ from what was asked."""
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=30)
+    try:
+        connection.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})
+        properties = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return {
+        "slots": properties["total_slots"],
+        "context_length": properties["default_generation_settings"]["n_ctx"],
+    }
+
+
+def _end_with_parent(parent: int) -> None:
+    """However the parent ends: the kernel's signal where there is one, the end of our input everywhere.
+
+    The signal also comes while the engine loads or hangs, when no thread of Python would run.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have died before the signal was ordered.
+    if os.getppid() != parent:
+        os._exit(1)
+    threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
+
+
+def _wait_for_end_of_input() -> None:
+    # Not through sys.stdin: a thread inside its buffer breaks the interpreter's own exit.
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def _private_output() -> int:
+    """Our standard output under another number; what libraries print goes to standard error instead."""
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return private
+
+
+def _tell(output: int, fact: dict[str, Any]) -> None:
+    os.write(output, json.dumps(fact).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

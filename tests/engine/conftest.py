@@ -1,0 +1,58 @@
+"""Engines on tiny models, and a way to talk to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from overnight.engine.launch import llama_cpp
+from overnight.engine.model import read_model
+from overnight.engine.supervise import LocalEngine, Pace
+from tests.tiny_model import write_tiny_embedding_model, write_tiny_model
+
+QUICK = Pace(look_every=0.05, answer_within=0.2, grace=2.0)
+
+Ask = Callable[..., Awaitable[httpx.Response]]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny-random.F32.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_embedding_model(tmp_path_factory.mktemp("model") / "tiny-embedder.gguf")
+
+
+@pytest.fixture
+async def engine(tiny: Path) -> AsyncIterator[LocalEngine]:
+    launch = llama_cpp(read_model(tiny), slots=2, context_length=256, threads=1)
+    async with LocalEngine(launch, pace=QUICK) as engine:
+        await engine.wait_ready()
+        yield engine
+
+
+@pytest.fixture
+async def embedder(tiny_embedder: Path) -> AsyncIterator[LocalEngine]:
+    launch = llama_cpp(read_model(tiny_embedder), slots=2, context_length=256, threads=1)
+    async with LocalEngine(launch, pace=QUICK) as engine:
+        await engine.wait_ready()
+        yield engine
+
+
+async def ask(engine: LocalEngine, path: str, body: dict[str, Any], key: str | None = None) -> httpx.Response:
+    """One call of the engine's HTTP interface, with its own key unless another is given."""
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        return await client.post(
+            f"{engine.base_url}{path}", json=body, headers={"Authorization": f"Bearer {key or engine.api_key}"}
+        )
+
+
+def chat(text: str, **more: Any) -> dict[str, Any]:
+    """The body of a chat request with one message of the user."""
+    return {"model": "tiny-random", "messages": [{"role": "user", "content": text}], **more}
