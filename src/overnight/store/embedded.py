@@ -1,0 +1,235 @@
+"""The embedded PostgreSQL as its users see it: found or started, shared, and stopped after the last of them.
+
+A user holds a shared lock for as long as it wants the server. The server is run by a keeper, a process that
+the first user starts; see `overnight.store.keeper`. Any process may be killed at any time: the kernel gives
+its locks back, and `Embedded.revive` starts again what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote, urlencode
+
+import asyncpg
+
+import overnight
+from overnight.domain.errors import Unusable
+from overnight.store.binaries import find
+from overnight.store.cluster import DATABASE, OURS, USER
+from overnight.store.confine import AsRoot
+from overnight.store.flock import is_held_alone, open_lock, try_shared
+from overnight.store.folder import PORT, Folder
+from overnight.store.keeper import UNUSABLE, Orders
+from overnight.store.logs import open_log
+
+PATIENCE = 900.0
+"""Seconds to wait for a server that is starting: a recovery from a crash reads up to 4 GB of log."""
+
+_log = logging.getLogger(__name__)
+
+
+class Embedded:
+    """A hold on the embedded server of one folder. Use `ensure` to get one and `release` to end it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        binaries: Path | None,
+        settings: Mapping[str, str],
+        as_root: AsRoot,
+        grace: float,
+    ) -> None:
+        # One name for the folder, by whatever links it was reached.
+        self.folder = Folder(Path(os.path.realpath(folder)))
+        self._binaries = binaries
+        self._settings = dict(settings)
+        self._as_root = as_root
+        self._grace = grace
+        self._socket: Path | None = None
+        self._hold: int | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._reviving = asyncio.Lock()
+
+    @property
+    def dsn(self) -> str:
+        """The address of the database as a URL for asyncpg or libpq."""
+        return self.dsn_of(DATABASE)
+
+    def dsn_of(self, database: str) -> str:
+        """Return the address of another database on the same server."""
+        parts = self.dsn_kwargs()
+        query = urlencode({"host": parts["host"], "port": PORT, "user": USER}, quote_via=quote)
+        return f"postgresql:///{quote(database)}?{query}"
+
+    def dsn_kwargs(self) -> dict[str, str | int]:
+        """Return the address of the database as arguments for asyncpg.connect."""
+        if self._socket is None:
+            raise RuntimeError("The server has not been started.")
+        return {"host": str(self._socket), "port": PORT, "user": USER, "database": DATABASE}
+
+    async def revive(self) -> None:
+        """Make sure that a keeper and a server run and that it accepts connections.
+
+        Called at first and by whoever lost its connections; several processes and tasks may call it at once.
+        Raises Unusable if the server cannot be run.
+        """
+        async with self._reviving:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._hold_on()
+                    await self._bring_up()
+            except TimeoutError:
+                raise Unusable(
+                    f"PostgreSQL has not become ready in {PATIENCE:.0f} s; see {self.folder.server_log}."
+                ) from None
+
+    def release(self) -> None:
+        """Stop being a user. The server stops soon after its last one. Further calls do nothing."""
+        if self._hold is not None:
+            os.close(self._hold)
+            self._hold = None
+        if self._keeper is not None:
+            self._keeper.poll()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    async def _hold_on(self) -> None:
+        """Take the users' lock, after a keeper that is stopping has ended."""
+        if self._hold is not None:
+            return
+        self.folder.make()
+        hold = open_lock(self.folder.users_lock)
+        try:
+            while not try_shared(hold):  # noqa: ASYNC110  the lock belongs to other processes
+                await asyncio.sleep(0.05)
+        except BaseException:
+            os.close(hold)
+            raise
+        self._hold = hold
+
+    async def _bring_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        told = loop.time()
+        while True:
+            if not is_held_alone(self.folder.keeper_lock):
+                await self._start_keeper()
+            # A keeper that died meanwhile takes the server with it, so both must be there at last.
+            if await self._accepts() and is_held_alone(self.folder.keeper_lock):
+                return
+            if loop.time() > told + 5:
+                told = loop.time()
+                _log.info("waiting for PostgreSQL to start; it says why in %s", self.folder.server_log)
+            await asyncio.sleep(0.03)
+
+    async def _start_keeper(self) -> None:
+        """Start a keeper, unless the one we started is about to run. Raises Unusable if that one gave up."""
+        if self._keeper is not None:
+            if self._keeper.poll() is None:
+                return
+            self._bury_keeper(self._keeper)
+        self._keeper = await asyncio.to_thread(self._spawn_keeper)
+
+    def _bury_keeper(self, keeper: subprocess.Popen[bytes]) -> None:
+        self._keeper = None
+        assert keeper.stdout is not None
+        with keeper.stdout as said:
+            reason = said.read().decode(errors="replace")
+        if keeper.returncode == UNUSABLE:
+            raise Unusable(reason)
+        if keeper.returncode > 0:
+            raise Unusable(f"The keeper of PostgreSQL failed; see {self.folder.keeper_log}.")
+
+    def _spawn_keeper(self) -> subprocess.Popen[bytes]:
+        binaries = find(self.folder.data, self._binaries)
+        orders = Orders(
+            folder=str(self.folder.path),
+            programs=str(binaries.folder),
+            major=binaries.major,
+            settings=self._settings,
+            as_root=self._as_root,
+            grace=self._grace,
+        )
+        log = open_log(self.folder.keeper_log)
+        try:
+            keeper = subprocess.Popen(  # noqa: S603  our own program
+                [sys.executable, "-m", "overnight.store.keeper", self.folder.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=_keeper_environment(),
+            )
+        finally:
+            os.close(log)
+        assert keeper.stdin is not None
+        with keeper.stdin as stdin:
+            stdin.write(orders.encode())
+        return keeper
+
+    async def _accepts(self) -> bool:
+        """Say whether the server accepts a connection to our database."""
+        self._socket = self.folder.read_socket_directory()
+        if self._socket is None:
+            return False
+        try:
+            connection = await asyncpg.connect(**self.dsn_kwargs(), timeout=10)
+        except asyncpg.TooManyConnectionsError:
+            return True
+        except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.PostgresConnectionError):
+            return False
+        await connection.close()
+        return True
+
+
+async def ensure(
+    folder: Path,
+    *,
+    binaries: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    as_root: AsRoot = "auto",
+    grace: float = 1.0,
+) -> Embedded:
+    """Become a user of the server of this folder, which is made and started if need be, and return the hold.
+
+    `binaries` is a folder with PostgreSQL's programs, found by itself if None. `settings` are server settings;
+    like `as_root` (how to run when we are root) and `grace` (seconds that the server outlives its last user)
+    they count only for the process that starts the server. Raises Unusable with what to do.
+    """
+    settings = settings or {}
+    if refused := OURS & settings.keys():
+        raise Unusable(f"The setting `{min(refused)}` of the embedded server cannot be changed.")
+    embedded = Embedded(folder, binaries=binaries, settings=settings, as_root=as_root, grace=grace)
+    try:
+        await embedded.revive()
+    except BaseException:
+        embedded.release()
+        raise
+    return embedded
+
+
+def is_running(folder: Path) -> bool:
+    """Say whether any process of the folder's server is alive."""
+    return is_held_alone(Folder(folder).server_lock)
+
+
+def _keeper_environment() -> dict[str, str]:
+    """Return our environment less what the keeper has no business with, such as keys of upstreams."""
+    wanted = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LOCALE_ARCHIVE", "PYTHONHOME")
+    kept = {name: os.environ[name] for name in wanted if name in os.environ}
+    here = str(Path(overnight.__file__).parent.parent)
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
