@@ -28,10 +28,12 @@ def write_tiny_model(
     context_length: int = 2048,
     seed: int = 7,
     chat_template: bool = True,
+    pooling: bool = False,
 ) -> Path:
     """Write a random two-layer llama model (about 0.5 MB) that completes, chats and follows schemas.
 
-    The same arguments give the same bytes. Its tokenizer is byte-level, so any text can be its prompt.
+    The same arguments give the same bytes. Its tokenizer is byte-level, so any text can be its
+    prompt. With `pooling` the file says how to pool vectors, as those of embedding models do.
     """
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
@@ -43,6 +45,8 @@ def write_tiny_model(
     writer.add_head_count_kv(HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(WIDTH // HEADS)
+    if pooling:
+        writer.add_pooling_type(gguf.PoolingType.MEAN)
     words = _add_byte_level_tokenizer(writer)
     if chat_template:
         writer.add_chat_template(CHAT_TEMPLATE)

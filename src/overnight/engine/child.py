@@ -15,6 +15,8 @@ from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
 
 LONGEST_FACT = 64 * 1024
+LAST_WORDS = 2.0
+"""Seconds that a process which failed to load has to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,11 @@ class Child:
             return Failed(f"it did not finish loading within {within:.0f} seconds")
         except ValueError:
             return Failed("it said something that is not its ready line")
-        return _read(line)
+        fact = _read(line)
+        if isinstance(fact, Failed):
+            # It is on its way out; ended by us it could not tell how it would have ended.
+            await self.exited(LAST_WORDS)
+        return fact
 
     async def exited(self, within: float) -> bool:
         """Wait for the process's end, at most `within` seconds; whether it has come."""
@@ -91,10 +97,14 @@ class Child:
                 self._signal(signal.SIGTERM)
                 await self.exited(grace)
         finally:
-            if self.process.returncode is None:
-                self._signal(signal.SIGKILL)
+            self.kill()
             self.stdin.close()
         await self.process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
+        if self.process.returncode is None:
+            self._signal(signal.SIGKILL)
 
     def how_it_ended(self) -> str:
         """The end of a sentence that begins with the process."""
@@ -110,7 +120,8 @@ class Child:
 
     def _signal(self, number: signal.Signals) -> None:
         try:
-            self.process.send_signal(number)
+            # Not through the process object: it would collect the exit code that asyncio waits for.
+            os.kill(self.process.pid, number)
         except ProcessLookupError:
             pass
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from overnight.engine.errors import EngineError
 
-type_of_code: Mapping[int, str] = {
+FORMS: Mapping[int, str] = {
     0: "<B",
     1: "<b",
     2: "<H",
@@ -35,6 +35,8 @@ MOST_ENTRIES = 4_096
 LONGEST_KEY = 65_535
 LONGEST_STRING = 1 << 20
 """The longest string that is read; chat templates stay below 64 KiB."""
+MOST_TEXT = 4 << 20
+"""All keys and strings that are read, in bytes."""
 MOST_STRINGS = 2_000_000
 """Strings stepped over in all lists together; the largest vocabularies and their merges have 800,000."""
 
@@ -44,6 +46,9 @@ Value = str | int | float | bool
 def read_gguf_header(path: Path) -> dict[str, Value]:
     """Every single value of the header by its key. Raises EngineError with the file and what is wrong."""
     try:
+        if path.exists() and not path.is_file():
+            # Opening a pipe or a device could wait for ever.
+            raise EngineError(f"{path} is not a file.")
         with path.open("rb") as file:
             return _Reader(file, path.stat().st_size).header()
     except OSError as error:
@@ -62,6 +67,7 @@ class _Reader:
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file = file
         self.left = size
+        self.text_left = MOST_TEXT
         self.strings_left = MOST_STRINGS
 
     def header(self) -> dict[str, Value]:
@@ -103,15 +109,18 @@ class _Reader:
         return None
 
     def form(self, code: int) -> str:
-        if code not in type_of_code:
+        if code not in FORMS:
             raise _BadHeaderError(f"its header has a value of the unknown type {code}")
-        return type_of_code[code]
+        return FORMS[code]
 
     def text(self, longest: int) -> str | None:
         length = self.count("<Q")
         if length > longest:
             self.skip(length)
             return None
+        self.text_left -= length
+        if self.text_left < 0:
+            raise _BadHeaderError("it has too much text in its header")
         return self.take(length).decode("utf-8", "replace")
 
     def number(self, form: str) -> int | float | bool:

@@ -63,7 +63,7 @@ def resolve_model(named: str) -> ModelFile:
         if named and path.exists():
             return read_model(_only_model_in(path) if path.is_dir() else path)
     except (OSError, RuntimeError, ValueError) as error:
-        raise EngineError(f"The model {named!r} cannot be looked up: {error}.") from error
+        raise EngineError(f"The model {named[:200]!r} cannot be looked up: {str(error).rstrip('.')}.") from error
     if path.suffix.lower() == ".gguf" or named.startswith((".", "/", "~", "\\")):
         raise EngineError(f"There is no file {named}. Name an existing GGUF file with --model.")
     package = _installed(named)
@@ -75,7 +75,7 @@ def resolve_model(named: str) -> ModelFile:
             " Download its GGUF file and give the path of the file."
         )
     raise EngineError(
-        f"No model {named!r} was found: it is not a file, not a folder and not an installed model package."
+        f"No model {named[:200]!r} was found: it is not a file, not a folder and not an installed model package."
     )
 
 
@@ -107,7 +107,7 @@ def read_model(path: Path) -> ModelFile:
     return ModelFile(
         path=path.resolve(),
         id=id_,
-        aliases=_aliases(id_, stem, header.get("general.name")),
+        aliases=_aliases(id_, WEIGHT_TYPE.sub("", stem), stem, header.get("general.name")),
         context_length=_whole(header.get(f"{architecture}.context_length")) or None,
         embedding=architecture in ENCODERS or pooling > 0,
         chat_template=isinstance(template, str) and bool(template),

@@ -195,7 +195,7 @@ class LocalEngine:
             missed = 0 if healthy else missed + 1
             if missed >= self.pace.misses and child.process.returncode is None:
                 # It does not look at signals it could handle either.
-                child.process.kill()
+                child.kill()
                 return f"it did not answer {missed} health checks in a row"
         return None
 

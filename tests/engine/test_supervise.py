@@ -1,0 +1,353 @@
+"""An engine that dies or hangs comes back, one that cannot start says why, and none outlives its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from overnight.engine.errors import EngineError
+from overnight.engine.launch import Launch, llama_cpp
+from overnight.engine.model import read_model
+from overnight.engine.supervise import EngineState, LocalEngine, Pace, Phase, restart_wait
+from tests.engine.conftest import QUICK, ask, chat
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's signal at a parent's death")
+LIMIT = 30.0
+"""How long a test waits for what must come, in seconds; it comes in a fraction of it."""
+
+
+def small(path: Path) -> Launch:
+    return llama_cpp(read_model(path), slots=1, context_length=256, threads=1)
+
+
+def saying(tiny: Path, program: str) -> Launch:
+    """A launch of any program of ours in place of the engine."""
+    return replace(small(tiny), command=(sys.executable, "-c", program))
+
+
+class Watch:
+    """Collects an engine's states and waits for one."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.seen: list[EngineState] = []
+        self.queue: asyncio.Queue[EngineState] = asyncio.Queue()
+        engine.on_change(self.queue.put_nowait)
+
+    async def until(self, wanted: Callable[[EngineState], bool]) -> EngineState:
+        async with asyncio.timeout(LIMIT):
+            while True:
+                state = await self.queue.get()
+                self.seen.append(state)
+                if wanted(state):
+                    return state
+
+
+def is_ready(state: EngineState) -> bool:
+    return state.phase is Phase.READY
+
+
+def is_down(state: EngineState) -> bool:
+    return state.phase is Phase.DOWN
+
+
+def kill(engine: LocalEngine, number: signal.Signals = signal.SIGKILL) -> None:
+    assert engine.pid is not None
+    os.kill(engine.pid, number)
+
+
+def gone(pidfd: int) -> bool:
+    """Wait for the end of a process that need not be our child; whether it came."""
+    try:
+        return bool(select.select([pidfd], [], [], LIMIT)[0])
+    finally:
+        os.close(pidfd)
+
+
+async def test_it_loads_then_is_ready_then_stopped(tiny: Path) -> None:
+    engine = LocalEngine(small(tiny), pace=QUICK)
+    watch = Watch(engine)
+
+    await engine.start()
+    assert engine.state.phase is Phase.LOADING
+    assert (engine.base_url, engine.api_key) == (None, None)
+    await engine.wait_ready()
+    assert engine.base_url is not None
+    await engine.stop()
+    await engine.stop()
+
+    await watch.until(lambda state: state.phase is Phase.STOPPED)
+    assert [state.phase for state in watch.seen] == [Phase.LOADING, Phase.READY, Phase.STOPPED]
+    assert not engine.is_ready
+    assert not any((engine.base_url, engine.api_key, engine.pid))
+    with pytest.raises(EngineError, match="is stopped"):
+        await engine.wait_ready()
+
+
+async def test_killed_it_says_so_and_comes_back_by_itself(tiny: Path) -> None:
+    async with LocalEngine(small(tiny), pace=QUICK) as engine:
+        await engine.wait_ready()
+        watch = Watch(engine)
+        first_key, first_pid = engine.api_key, engine.pid
+
+        kill(engine)
+        down = await watch.until(is_down)
+        assert down.reason == "its process was ended by SIGKILL"
+        assert engine.base_url is None
+
+        await watch.until(is_ready)
+        assert [state.phase for state in watch.seen] == [Phase.DOWN, Phase.LOADING, Phase.READY]
+        assert watch.seen[1].reason == down.reason
+        assert engine.state.starts == 2
+        assert engine.pid != first_pid
+        assert engine.api_key != first_key
+        reply = await ask(engine, "/v1/chat/completions", chat("again", max_tokens=3))
+        assert reply.status_code == 200
+
+
+async def test_hung_it_is_killed_and_comes_back(tiny: Path) -> None:
+    pace = Pace(look_every=0.05, answer_within=0.2, misses=3, grace=5.0)
+    async with LocalEngine(small(tiny), pace=pace) as engine:
+        await engine.wait_ready()
+        watch = Watch(engine)
+
+        kill(engine, signal.SIGSTOP)
+
+        down = await watch.until(is_down)
+        assert down.reason == "it did not answer 3 health checks in a row"
+        await watch.until(is_ready)
+
+
+async def test_a_restart_that_fails_says_why_and_is_tried_again(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "moved.gguf"
+    path.write_bytes(tiny.read_bytes())
+    async with LocalEngine(small(path), pace=QUICK) as engine:
+        await engine.wait_ready()
+        watch = Watch(engine)
+        aside = path.rename(tmp_path / "aside")
+        kill(engine)
+        await watch.until(is_down)
+
+        failed = await watch.until(is_down)
+        assert "moved.gguf" in (failed.reason or "")
+        assert "No such file" in (failed.reason or "")
+
+        aside.rename(path)
+        await watch.until(is_ready)
+
+
+def test_restarts_wait_longer_each_time_up_to_a_limit() -> None:
+    assert [restart_wait(failures) for failures in (1, 2, 3, 7, 8, 1_000)] == [0.5, 1, 2, 30, 30, 30]
+
+
+async def test_a_truncated_model_ends_the_first_start_with_its_name_and_the_reason(tiny: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(tiny.read_bytes()[:300_000])
+
+    async with LocalEngine(small(cut), pace=QUICK) as engine:
+        with pytest.raises(EngineError, match=r"cut\.gguf: .*not within the file bounds"):
+            await engine.wait_ready()
+        assert engine.state.phase is Phase.DOWN
+        assert engine.pid is None
+
+
+async def test_a_model_removed_before_the_first_start_is_named(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "removed.gguf"
+    path.write_bytes(tiny.read_bytes())
+    launch = small(path)
+    path.unlink()
+
+    async with LocalEngine(launch, pace=QUICK) as engine:
+        with pytest.raises(EngineError, match=r"removed\.gguf.*No such file"):
+            await engine.wait_ready()
+
+
+async def test_without_the_engine_package_the_error_says_what_to_install(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "xllamacpp.py").write_text("raise ImportError('no such thing')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    async with LocalEngine(small(tiny), pace=QUICK) as engine:
+        with pytest.raises(EngineError, match=r"pip install 'overnight\[engine\]'"):
+            await engine.wait_ready()
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import os; os.abort()", "was ended by SIGABRT"),
+        ("raise SystemExit(3)", "exit code 3"),
+        ("print('hello')", "not its ready line"),
+        ("print('[1]')", "not its ready line"),
+        ("print('x' * 1_000_000)", "not its ready line"),
+    ],
+)
+async def test_a_process_that_fails_in_any_way_is_one_clear_error(tiny: Path, program: str, says: str) -> None:
+    async with LocalEngine(saying(tiny, program), pace=QUICK) as engine:
+        with pytest.raises(EngineError, match=says):
+            await engine.wait_ready()
+
+
+async def test_a_program_that_is_not_there_is_one_clear_error(tiny: Path) -> None:
+    launch = replace(small(tiny), command=("/nowhere/engine",))
+    async with LocalEngine(launch, pace=QUICK) as engine:
+        with pytest.raises(EngineError, match="cannot be started"):
+            await engine.wait_ready()
+
+
+async def test_a_load_without_end_is_given_up(tiny: Path) -> None:
+    pace = replace(QUICK, load_within=0.1)
+    async with LocalEngine(saying(tiny, "input(); input()"), pace=pace) as engine:
+        with pytest.raises(EngineError, match="did not finish loading"):
+            await engine.wait_ready()
+
+
+async def test_stopped_while_it_loads_it_leaves_no_process(tiny: Path) -> None:
+    engine = LocalEngine(saying(tiny, "input(); print('x', end='', flush=True); input()"), pace=QUICK)
+    await engine.start()
+    while engine.pid is None:
+        await asyncio.sleep(0)
+    pidfd = os.pidfd_open(engine.pid)
+
+    await engine.stop()
+
+    assert gone(pidfd)
+    assert engine.state.phase is Phase.STOPPED
+
+
+async def test_a_process_deaf_to_sigterm_is_killed_after_the_grace(tiny: Path) -> None:
+    engine = LocalEngine(small(tiny), pace=Pace(look_every=60, grace=0.1))
+    await engine.start()
+    await engine.wait_ready()
+    assert engine.pid is not None
+    pidfd = os.pidfd_open(engine.pid)
+    kill(engine, signal.SIGSTOP)
+
+    await engine.stop()
+
+    assert gone(pidfd)
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+import uvloop
+from overnight.engine.launch import llama_cpp
+from overnight.engine.model import read_model
+from overnight.engine.supervise import LocalEngine
+
+async def main():
+    launch = llama_cpp(read_model(Path(sys.argv[1])), slots=1, context_length=256, threads=1)
+    async with LocalEngine(launch) as engine:
+        await engine.wait_ready()
+        print(engine.pid, flush=True)
+        await asyncio.Event().wait()
+
+uvloop.run(main())
+"""
+
+
+@linux_only
+def test_when_its_parent_is_killed_the_engine_goes_too(tiny: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tiny)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pidfd = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+
+    assert gone(pidfd)
+
+
+BETWEEN = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-m", "overnight.engine.llama_server", *sys.argv[1:]], stdin=0)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@linux_only
+def test_a_parent_whose_pipe_someone_else_holds_open_still_takes_the_engine_along(tiny: Path) -> None:
+    """Here the kernel's signal alone must do it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BETWEEN, *small(tiny).command[3:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.stdin.write(json.dumps({"api_key": "k", "parent": parent.pid}).encode() + b"\n")
+        parent.stdin.flush()
+        assert b"url" in parent.stdout.readline()
+        pidfd = os.pidfd_open(child)
+        parent.kill()
+
+        assert gone(pidfd)
+
+
+def test_the_end_of_its_input_ends_the_engine(tiny: Path) -> None:
+    """Where there is no signal at a parent's death, the closed pipe tells of it."""
+    with subprocess.Popen(small(tiny).command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps({"api_key": "k", "parent": os.getpid()}).encode() + b"\n")
+        child.stdin.flush()
+        assert b"url" in child.stdout.readline()
+
+        child.stdin.close()
+
+        assert child.wait(LIMIT) == 1
+
+
+def test_an_engine_whose_parent_died_before_it_looked_does_not_start(tiny: Path) -> None:
+    order = json.dumps({"api_key": "k", "parent": os.getppid()}).encode() + b"\n"
+
+    ran = subprocess.run(small(tiny).command, input=order, capture_output=True, timeout=LIMIT, check=False)
+
+    assert (ran.returncode, ran.stdout) == (1, b"")
+
+
+async def test_its_log_is_private_and_tells_nothing_of_the_requests(tiny: Path, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    async with LocalEngine(small(tiny), log_path=log, pace=QUICK) as engine:
+        await engine.wait_ready()
+        for body in (
+            chat("hello", grammar="root ::= Geheimnis ("),
+            chat("hello", response_format={"type": "json_schema", "json_schema": {"schema": {"type": "Geheimnis"}}}),
+            chat("Geheimnis " * 100),
+            {"messages": "Geheimnis"},
+        ):
+            assert (await ask(engine, "/v1/chat/completions", body)).status_code == 400
+        async with httpx.AsyncClient(trust_env=False) as client:
+            await client.post(
+                f"{engine.base_url}/v1/completions",
+                content=b'{"prompt": "Geheimnis" x',
+                headers={"Authorization": f"Bearer {engine.api_key}"},
+            )
+        key = engine.api_key
+
+    written = log.read_text()
+    assert "exceeds the available context size" in written
+    assert "Geheimnis" not in written
+    assert key is not None
+    assert key not in written
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_log_that_cannot_be_written_does_not_end_the_engine(tiny: Path, tmp_path: Path) -> None:
+    async with LocalEngine(small(tiny), log_path=tmp_path / "missing" / "engine.log", pace=QUICK) as engine:
+        await engine.wait_ready()
+        refused = await ask(engine, "/v1/chat/completions", chat("x" * 400))
+        reply = await ask(engine, "/v1/chat/completions", chat("hello", max_tokens=3))
+
+        assert (refused.status_code, reply.status_code) == (400, 200)
+        assert engine.state.starts == 1
