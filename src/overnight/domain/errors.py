@@ -9,6 +9,7 @@ Refusal                      the answer to an API call that is not carried out
 │   ├── EmptyFile            400  empty_file
 │   ├── FileNotUsable        400  file_not_found
 │   └── DuplicateBatch       400  duplicate_batch
+├── Forbidden                403  forbidden
 ├── NotFound                 404  not_found
 │   ├── FileNotFound         404  file_not_found
 │   ├── BatchNotFound        404  batch_not_found
@@ -87,6 +88,13 @@ class FileNotUsable(BadRequest):
 class DuplicateBatch(BadRequest):
     code = "duplicate_batch"
     do = "Wait for the batch that the message names, or upload the file again."
+
+
+class Forbidden(Refusal):
+    code = "forbidden"
+    status = 403
+    kind = "permission_error"
+    do = "Call the server by its loopback address or a configured host name, and not from a web page."
 
 
 class NotFound(Refusal):

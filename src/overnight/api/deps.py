@@ -1,0 +1,46 @@
+"""What the handlers of one process work with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from litestar import Request as LitestarRequest
+from litestar.datastructures import State
+from litestar.enums import HttpMethod
+
+from overnight.domain.limits import Limits
+from overnight.loops import Bell
+from overnight.store.life import Life
+from overnight.store.pool import Store
+
+Request: TypeAlias = LitestarRequest[Any, Any, State]
+
+READ = [HttpMethod.GET, HttpMethod.HEAD]
+"""The methods of a route that only shows: the HTTP server itself leaves the body out for HEAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """Made once by the process; every handler finds it with `deps_of`."""
+
+    store: Store
+    limits: Limits
+    owner: int
+    """The account that calls belong to while no keys are asked for."""
+    health: Callable[[], Awaitable[str | None]]
+    """Why this process cannot do its work now; None when it is well."""
+    bell: Bell
+    """Rung when there may be something new to run or to stop."""
+    life: Life | None = None
+    hosts: frozenset[str] = frozenset()
+    """Host names, beside the loopback ones, under which callers may address this process."""
+    stalled_seconds: float = 60.0
+    """How long a caller may be silent in the middle of sending a body."""
+
+
+def deps_of(request: Request) -> Deps:
+    """The process's `Deps`, from within a handler."""
+    found: Deps = request.app.state.deps
+    return found
