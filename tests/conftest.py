@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -12,6 +13,8 @@ import pytest
 import pytest_asyncio
 
 from overnight.store.embedded import Embedded, ensure
+from overnight.store.migrate import migrate
+from overnight.store.pool import Store
 
 BINARIES = os.environ.get("OVERNIGHT_TEST_POSTGRES")
 """A folder with PostgreSQL's programs, to run the suite on another version than the one found first."""
@@ -43,12 +46,54 @@ async def template_database(postgres: Embedded) -> str:
 
 @pytest_asyncio.fixture
 async def database_url(postgres: Embedded, template_database: str) -> AsyncIterator[str]:
-    """The URL of a fresh database, dropped after the test even if connections are left."""
-    name = f"test_{uuid.uuid4().hex}"
+    """The URL of a fresh, empty database, dropped after the test even if connections are left."""
+    async with _copy(postgres, template_database) as url:
+        yield url
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def migrated_template(postgres: Embedded, template_database: str) -> str:
+    """The name of a database with this version's schema, for tests to copy."""
+    name = "template_migrated"
     connection = await asyncpg.connect(postgres.dsn)
     try:
         await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template_database}"')
-        yield postgres.dsn_of(name)
-        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await connection.close()
+    connection = await asyncpg.connect(postgres.dsn_of(name))
+    try:
+        await migrate(connection)
+    finally:
+        await connection.close()
+    return name
+
+
+@pytest_asyncio.fixture
+async def store_url(postgres: Embedded, migrated_template: str) -> AsyncIterator[str]:
+    """The URL of the database that `store` works on, for tests that open it a second time."""
+    async with _copy(postgres, migrated_template) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    """An open store on a fresh database with this version's schema."""
+    opened = await Store(store_url, most=8).open()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@asynccontextmanager
+async def _copy(postgres: Embedded, template: str) -> AsyncIterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    connection = await asyncpg.connect(postgres.dsn)
+    try:
+        await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        try:
+            yield postgres.dsn_of(name)
+        finally:
+            await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     finally:
         await connection.close()
