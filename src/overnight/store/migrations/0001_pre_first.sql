@@ -64,7 +64,8 @@ CREATE TABLE file (
     expires_at timestamptz,
     CHECK (state <> 'ready' OR sha256 IS NOT NULL)
 );
-CREATE INDEX file_of_owner ON file (owner, no DESC) WHERE state = 'ready';
+CREATE INDEX file_of_owner ON file (owner, created_at DESC, no DESC) WHERE state = 'ready';
+CREATE INDEX file_expiring ON file (expires_at) WHERE state = 'ready';
 CREATE INDEX file_unfinished ON file (touched_at) WHERE state = 'arriving';
 CREATE INDEX file_to_purge ON file (no) WHERE state = 'deleted';
 CREATE UNIQUE INDEX file_of_batch ON file (batch, kind) WHERE batch IS NOT NULL;
@@ -133,11 +134,15 @@ CREATE TABLE batch (
     expired_at timestamptz,
     cancelling_at timestamptz,
     cancelled_at timestamptz,
+    -- When the final state was reached, whichever it is: retention counts from here.
+    ended_at timestamptz,
+    CHECK ((ended_at IS NULL) = (status IN ('validating', 'in_progress', 'finalizing', 'cancelling'))),
     CHECK (completed + failed + cancelled <= total)
 ) WITH (fillfactor = 70);
 CREATE INDEX batch_of_owner ON batch (owner, no DESC);
 CREATE INDEX batch_unfinished ON batch (no)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+CREATE INDEX batch_ended ON batch (ended_at) WHERE ended_at IS NOT NULL;
 CREATE UNIQUE INDEX batch_unfinished_of_file ON batch (input_file)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 
@@ -147,6 +152,8 @@ CREATE TABLE block (
     model text NOT NULL,
     state text NOT NULL CHECK (state IN ('ready', 'leased', 'done')),
     worker bigint,
+    -- How often it was leased: a block leased for the first time has no answers and no tries to look for.
+    leases integer NOT NULL DEFAULT 0,
     count integer NOT NULL,
     lines integer[] NOT NULL,
     ids integer[] NOT NULL,
@@ -155,11 +162,15 @@ CREATE TABLE block (
 ) PARTITION BY RANGE (batch);
 ALTER TABLE block ALTER data SET STORAGE EXTERNAL;
 CREATE INDEX block_ready ON block (batch, seq) WHERE state = 'ready';
-CREATE INDEX block_leased ON block (worker) WHERE state = 'leased';
+CREATE INDEX block_leased ON block (batch, worker) WHERE state = 'leased';
 
+-- What a worker is about to send, written down before: a group of lines of one batch. `no` counts a worker's groups,
+-- `blocks` are those that the lines belong to, so that the tries of a block are found without reading all groups.
 CREATE TABLE attempt (
     batch bigint NOT NULL,
     worker bigint NOT NULL,
+    no integer NOT NULL,
+    blocks integer[] NOT NULL,
     lines integer[] NOT NULL,
     at timestamptz NOT NULL DEFAULT now()
 ) PARTITION BY RANGE (batch);
@@ -199,6 +210,7 @@ CREATE TABLE answer (
 ) PARTITION BY RANGE (batch);
 
 -- Tries that were not final; those that were are in `answer`. Together they are the request log.
+-- `try` says which attempt at the line it was, counted from 1 over all workers.
 CREATE TABLE call (
     batch bigint NOT NULL,
     line integer NOT NULL,
