@@ -1,0 +1,124 @@
+-- name: lease_blocks_if_alive
+-- The claim starts from live batches and goes to their ready blocks, so that the blocks which cancelled batches leave
+-- behind are never walked through. Batches numbered above `after` come first: callers rotate among them.
+-- One row comes back even without a block, to say whether the worker is alive.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), picked AS MATERIALIZED (
+    SELECT k.batch, k.seq
+    FROM alive, (
+        (SELECT no FROM batch
+        WHERE no > :after AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+            AND (expires_at IS NULL OR expires_at > now()) AND schema <= :schema
+            AND (:only::bigint IS NULL OR no = :only) AND no <> ALL (:skipped::bigint[])
+        ORDER BY no)
+        UNION ALL
+        (SELECT no FROM batch
+        WHERE no <= :after AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+            AND (expires_at IS NULL OR expires_at > now()) AND schema <= :schema
+            AND (:only::bigint IS NULL OR no = :only) AND no <> ALL (:skipped::bigint[])
+        ORDER BY no)
+    ) AS live, LATERAL (
+        SELECT batch, seq FROM block
+        WHERE batch = live.no AND state = 'ready'
+            AND (:models::text[] IS NULL OR model = ANY (:models::text[])) AND model <> ALL (:other_models::text[])
+        ORDER BY seq
+        LIMIT :of_each
+        FOR UPDATE SKIP LOCKED
+    ) AS k
+    LIMIT :most
+), leased AS (
+    UPDATE block k
+    SET state = 'leased', worker = :worker, leases = k.leases + 1
+    FROM picked p
+    WHERE k.batch = p.batch AND k.seq = p.seq AND k.state = 'ready'
+    RETURNING k.batch, k.seq, k.model, k.leases, k.lines, k.data
+)
+SELECT alive.no AS alive, now() AS now, l.batch, l.seq, l.model, l.leases, l.lines, l.data,
+    b.id, b.owner, b.endpoint, b.defaults, b.expires_at
+FROM (SELECT max(no) AS no FROM alive) AS alive
+    LEFT JOIN leased l ON true
+    LEFT JOIN batch b ON b.no = l.batch
+ORDER BY l.batch, l.seq;
+
+-- name: write_down_if_alive
+-- The groups of lines about to be sent, each a slice of `lines`. Only those of batches that may still start requests
+-- are written; their numbers come back. One row comes back without any, to say whether the worker is alive.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), written AS (
+    INSERT INTO attempt (batch, worker, no, blocks, lines)
+    SELECT b.no, alive.no, :no, (:blocks::integer[])[g.first_block:g.last_block], (:lines::integer[])[g.first:g.last]
+    FROM alive, unnest(
+        :batches::bigint[], :firsts::integer[], :lasts::integer[], :first_blocks::integer[], :last_blocks::integer[]
+    ) AS g (batch, first, last, first_block, last_block)
+    JOIN batch b ON b.no = g.batch
+    WHERE b.status = 'in_progress' AND b.ends_as IS NULL AND b.paused IS NULL
+        AND (b.expires_at IS NULL OR b.expires_at > now())
+    RETURNING batch
+)
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT array_agg(batch) FROM written) AS batches;
+
+-- name: take_back_if_alive
+-- Lines that were written down and then not sent: they are no tries.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), taken AS (
+    SELECT t.batch, t.no, array_agg(t.line) AS lines
+    FROM unnest(:batches::bigint[], :nos::integer[], :lines::integer[]) AS t (batch, no, line)
+    GROUP BY t.batch, t.no
+), updated AS (
+    UPDATE attempt a
+    SET lines = ARRAY (SELECT l FROM unnest(a.lines) AS l WHERE l <> ALL (t.lines))
+    FROM alive, taken t
+    WHERE a.batch = t.batch AND a.worker = alive.no AND a.no = t.no
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM updated) AS updated;
+
+-- name: note_calls_if_alive
+-- Tries that were not final. One that is noted already (its commit was not heard of) is left as it is.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), noted AS (
+    INSERT INTO call (batch, line, worker, try, took_ms, status, code, message, again_at)
+    SELECT c.batch, c.line, alive.no, c.try, c.took_ms, c.status, c.code, c.message, c.again_at
+    FROM alive, unnest(
+        :batches::bigint[], :lines::integer[], :tries::smallint[], :took_ms::integer[], :statuses::smallint[],
+        :codes::text[], :messages::text[], :again_at::timestamptz[]
+    ) AS c (batch, line, try, took_ms, status, code, message, again_at)
+    WHERE NOT EXISTS (SELECT FROM call o WHERE o.batch = c.batch AND o.line = c.line AND o.try = c.try)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM noted) AS noted;
+
+-- name: end_leases_if_ours
+-- Blocks whose requests are all answered are done; the others go back.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), ended AS (
+    UPDATE block k
+    SET state = e.state, worker = NULL
+    FROM alive, unnest(:batches::bigint[], :seqs::integer[], :states::text[]) AS e (batch, seq, state)
+    WHERE k.batch = e.batch AND k.seq = e.seq AND k.state = 'leased' AND k.worker = alive.no
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM ended) AS ended;
+
+-- name: list_batch_states
+-- Whether the batches that a worker holds may still start requests; a deleted one is missing.
+SELECT no, status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+    AND (expires_at IS NULL OR expires_at > now()) AS is_live, expires_at, now() AS now
+FROM batch
+WHERE no = ANY (:batches::bigint[]);
+
+-- name: count_tries_of_block
+-- For a block that was leased before: how often each of its lines was written down to be sent (`sent`), and how many
+-- of these do not count as tries (`uncounted`).
+SELECT l.line, count(*)::integer AS sent, (
+    SELECT count(*) FROM call c
+    WHERE c.batch = :batch AND c.line = l.line AND c.code = ANY (:uncounted::text[])
+)::integer AS uncounted
+FROM attempt a, unnest(a.lines) AS l (line)
+WHERE a.batch = :batch AND a.blocks @> ARRAY[:seq::integer] AND l.line = ANY (:lines::integer[])
+GROUP BY l.line;
