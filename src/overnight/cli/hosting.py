@@ -1,0 +1,113 @@
+"""Options of the commands that start a server, and how they become settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from overnight.domain.limits import Limits
+from overnight.settings import Settings, Upstream, data_dir
+
+HOSTING = "What it runs on"
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Where data is kept. [default: $OVERNIGHT_DATA_DIR or the user's data directory]",
+        rich_help_panel=HOSTING,
+    ),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        envvar="OVERNIGHT_DATABASE_URL",
+        show_envvar=True,
+        help="A PostgreSQL of yours, 15 or newer. [default: an embedded one in the data directory]",
+        rich_help_panel=HOSTING,
+    ),
+]
+PostgresBin = Annotated[
+    Path | None,
+    typer.Option("--postgres-bin", metavar="DIR", help="PostgreSQL programs to embed.", rich_help_panel=HOSTING),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="A GGUF file, a folder with one, or an installed model package. Repeatable: an engine each.",
+        rich_help_panel=HOSTING,
+    ),
+]
+Upstreams = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--upstream",
+        metavar="URL",
+        help="Base URL of an OpenAI-compatible server, with its /v1. Repeatable. Its key: $OVERNIGHT_UPSTREAM_KEY.",
+        rich_help_panel=HOSTING,
+    ),
+]
+UpstreamSlots = Annotated[
+    int,
+    typer.Option("--upstream-slots", min=1, help="Requests each upstream is given at once.", rich_help_panel=HOSTING),
+]
+EngineSlots = Annotated[
+    int | None,
+    typer.Option("--engine-slots", min=1, help="Requests a local engine runs at once.", rich_help_panel=HOSTING),
+]
+EngineThreads = Annotated[
+    int | None, typer.Option("--engine-threads", min=1, help="Threads of a local engine.", rich_help_panel=HOSTING)
+]
+ContextLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-context-length", min=16, help="Longest context of one request, in tokens.", rich_help_panel=HOSTING
+    ),
+]
+MaxPoolSize = Annotated[
+    int,
+    typer.Option("--max-pool-size", min=1, help="Requests this process may run at once.", rich_help_panel=HOSTING),
+]
+MaxIntake = Annotated[
+    int,
+    typer.Option(
+        "--max-intake-capacity", min=1, help="Requests that may be waiting, over all batches.", rich_help_panel=HOSTING
+    ),
+]
+
+
+def settings(
+    *,
+    data: Path | None,
+    database_url: str | None,
+    postgres_bin: Path | None,
+    models: list[str] | None,
+    upstreams: list[str] | None,
+    upstream_slots: int,
+    engine_slots: int | None,
+    engine_threads: int | None,
+    context_length: int | None,
+    slots: int = Limits().slots,
+    intake: int = Limits().intake,
+) -> Settings:
+    """What a process is started with, from the options of a command."""
+    key = os.environ.get("OVERNIGHT_UPSTREAM_KEY") or None
+    return Settings(
+        data_dir=data_dir(data),
+        database_url=database_url,
+        postgres_bin=postgres_bin,
+        models=tuple(models or ()),
+        upstreams=tuple(Upstream(url, key, upstream_slots) for url in upstreams or ()),
+        engine_slots=engine_slots,
+        engine_threads=engine_threads,
+        context_length=context_length,
+        limits=Limits(slots=slots, intake=intake),
+    )

@@ -1,0 +1,48 @@
+"""A job of `overnight run`: what makes it the same job when the command is given again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from overnight.domain.errors import Unusable
+from overnight.domain.limits import MIB
+
+MARK = "overnight_run"
+"""The name under which a batch carries the mark of its job in its metadata."""
+
+
+def mark_of(file: Path, output: Path, endpoint: str, defaults: dict[str, Any]) -> str:
+    """The mark of a job: the same for the same input, output file, endpoint and defaults, on any later day."""
+    digest = hashlib.sha256()
+    with file.open("rb") as source:
+        while piece := source.read(MIB):
+            digest.update(piece)
+    rest = json.dumps([str(output.absolute()), endpoint, defaults], sort_keys=True)
+    digest.update(rest.encode())
+    return digest.hexdigest()
+
+
+def endpoint_of(file: Path) -> str:
+    """The endpoint that the file's first request names. Raises Unusable where it cannot be read from there."""
+    with file.open("rb") as source:
+        for _ in range(1_000):
+            line = source.readline(16 * MIB)
+            if not line:
+                break
+            if line.strip(b"\xef\xbb\xbf \t\r\n"):
+                return _url_of(file, line)
+    raise Unusable(f"{file} holds no request. Each line is one: custom_id, method, url, body.")
+
+
+def _url_of(file: Path, line: bytes) -> str:
+    try:
+        request = json.loads(line.decode("utf-8-sig"))
+        url = request["url"]
+    except (ValueError, KeyError, TypeError):
+        raise Unusable(
+            f"The first request of {file} has no readable url. Each line is a JSON object: custom_id, method, url, body."
+        ) from None
+    return str(url)

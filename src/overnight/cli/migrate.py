@@ -1,0 +1,22 @@
+"""`overnight migrate`: bring the database to this version's schema and stop."""
+
+from __future__ import annotations
+
+from overnight.cli import output
+from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
+from overnight.cli.serve import run_loop
+from overnight.settings import Settings, data_dir
+
+
+def migrate(data: DataDir = None, database_url: DatabaseUrl = None, postgres_bin: PostgresBin = None) -> None:
+    """Bring the database to this version's schema. `serve` and `run` do so by themselves when they start."""
+    run_loop(_migrate(Settings(data_dir=data_dir(data), database_url=database_url, postgres_bin=postgres_bin)))
+
+
+async def _migrate(settings: Settings) -> None:
+    from overnight.server import opened_store, prepare_data_dir
+
+    prepare_data_dir(settings.data_dir)
+    async with opened_store(settings) as store, store.session() as session:
+        rows = await session.connection.fetch("SELECT name FROM migration ORDER BY number DESC LIMIT 1")
+        output.say(f"The database is at {rows[0]['name']}.")

@@ -1,0 +1,56 @@
+"""How commands speak: tables for people, JSON for programs, complaints on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+people = Console(stderr=False, highlight=False)
+aside = Console(stderr=True, highlight=False)
+"""For what accompanies a result: progress, hints, complaints."""
+
+
+def complain(message: str) -> None:
+    """Say in one sentence why something could not be done."""
+    aside.print(f"[bold red]error[/] {escape(message)}", soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """Say something beside the result; rich markup is read."""
+    aside.print(message, soft_wrap=True)
+
+
+def as_json(value: object) -> None:
+    """Print one JSON document for a program."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows for people."""
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    people.print(shown)
+
+
+def moment(seconds: int | None) -> str:
+    """A time of the API as the reader's clock has it."""
+    if seconds is None:
+        return "–"
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counts(batch: dict[str, Any]) -> str:
+    """How far a batch is: `answered/total`, and the failures where there are any."""
+    count = batch["request_counts"]
+    failed = f", {count['failed']:,} failed" if count["failed"] else ""
+    return f"{count['completed']:,}/{count['total']:,}{failed}"

@@ -1,0 +1,57 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+Endpoint = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="What the requests are for. [default: the url of the file's first line]"),
+]
+Window = Annotated[str, typer.Option(metavar="<n>h", help="How long the batch may start its requests.")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="NAME=VALUE",
+        help="A default for requests that do not say: temperature, top_p, top_k, max_decoding_length. Repeatable.",
+    ),
+]
+Metadata = Annotated[
+    list[str] | None, typer.Option("--metadata", metavar="NAME=VALUE", help="Your own notes on the batch. Repeatable.")
+]
+
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "temperature": float,
+    "top_p": float,
+    "top_k": int,
+    "max_decoding_length": int,
+    "max_context_length": int,
+}
+
+
+def read_parameters(given: list[str]) -> dict[str, Any]:
+    """Read `name=value` pairs of the batch's defaults; the server checks their ranges."""
+    found: dict[str, Any] = {}
+    for pair in given:
+        name, _, value = pair.partition("=")
+        if name not in _NUMBERS:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(_NUMBERS)}.", param_hint="--param")
+        try:
+            found[name] = _NUMBERS[name](value)
+        except ValueError:
+            raise typer.BadParameter(f"{value!r} is not a number.", param_hint="--param") from None
+    return found
+
+
+def read_metadata(given: list[str]) -> dict[str, str]:
+    """Read `name=value` pairs."""
+    found: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{pair!r} has no '='.", param_hint="--metadata")
+        found[name] = value
+    return found

@@ -1,0 +1,209 @@
+"""`overnight run`: a whole job in one command, continued where it was when it is given again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from overnight.cli import hosting, output
+from overnight.cli.hosting import (
+    ContextLength,
+    DatabaseUrl,
+    DataDir,
+    EngineSlots,
+    EngineThreads,
+    Models,
+    PostgresBin,
+    Upstreams,
+    UpstreamSlots,
+)
+from overnight.cli.job import MARK, endpoint_of, mark_of
+from overnight.cli.parameters import Endpoint, Parameters, Window, read_parameters
+from overnight.cli.progress import Bars, bars
+from overnight.cli.serve import run_loop
+from overnight.cli.show import problems
+from overnight.client import AsyncClient
+from overnight.domain import events
+from overnight.domain.errors import Unusable
+from overnight.settings import Settings
+
+if TYPE_CHECKING:
+    from overnight.server import Server as Process
+
+FINAL = ("completed", "failed", "expired", "cancelled")
+LOOK_EVERY = 0.5
+GRACE = 3.0
+"""After Ctrl-C: what runs may take so long to finish, then it is left for the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be done, and how it is known again."""
+
+    file: Path
+    out: Path
+    endpoint: str
+    window: str
+    defaults: dict[str, Any]
+    mark: str
+    again: bool
+    overwrite: bool
+
+
+def run(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="JSONL, a request a line.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="Where the results go: JSONL, a line for each request.")],
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", envvar="OVERNIGHT_SERVER", help="A server to use; else one is started."),
+    ] = None,
+    endpoint: Endpoint = None,
+    window: Window = "168h",
+    param: Parameters = None,
+    again: Annotated[bool, typer.Option("--again", help="Run it all anew, whatever was answered before.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output file of other origin.")] = False,
+    log_level: Annotated[str, typer.Option(help="What the started server logs.")] = "error",
+    model: Models = None,
+    upstream: Upstreams = None,
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+    upstream_slots: UpstreamSlots = 64,
+    engine_slots: EngineSlots = None,
+    engine_threads: EngineThreads = None,
+    context_length: ContextLength = None,
+) -> None:
+    """Run every request of a file and write the results, starting what is needed.
+
+    Given again after any interruption it goes on where it was: nothing that was answered runs twice.
+    Ends with 0 only if every request was answered.
+    """
+    if not out.absolute().parent.is_dir():
+        raise Unusable(f"The folder of {out} does not exist.")
+    events.set_up_logging(log_level)
+    named = endpoint or endpoint_of(file)
+    defaults = read_parameters(param or [])
+    job = Job(file, out, named, window, defaults, mark_of(file, out, named, defaults), again, overwrite)
+    settings = hosting.settings(
+        data=data,
+        database_url=database_url,
+        postgres_bin=postgres_bin,
+        models=model,
+        upstreams=upstream,
+        upstream_slots=upstream_slots,
+        engine_slots=engine_slots,
+        engine_threads=engine_threads,
+        context_length=context_length,
+    )
+    try:
+        answered = run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        output.say("Stopped. What was answered is kept: give the same command again to go on.")
+        raise typer.Exit(130) from None
+    raise typer.Exit(0 if answered else 1)
+
+
+async def _run(job: Job, server: str | None, settings: Settings) -> bool:
+    """Do the job; say whether every request was answered."""
+    main = asyncio.current_task()
+    assert main is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    with bars() as line:
+        async with _reached(server, settings) as (client, process):
+            batch = None if job.again else await _earlier(client, job)
+            if batch is None or batch["status"] not in FINAL:
+                batch = await _finish(client, process, job, batch, line)
+                new = True
+            else:
+                line.show(batch)
+                new = False
+            await _write(client, job, batch, new=new)
+    return _tell(job, batch, new=new)
+
+
+@asynccontextmanager
+async def _reached(server: str | None, settings: Settings) -> AsyncIterator[tuple[AsyncClient, Process | None]]:
+    """A client for the server that was named, or for one that is started here and stopped afterwards."""
+    if server is not None:
+        async with AsyncClient(server) as client:
+            yield client, None
+        return
+    from overnight.server import Focus, running
+
+    # It works on this job alone: other batches in the same database may be meant for other servers.
+    async with running(settings, Focus(batch=0)) as process, AsyncClient(process.url) as client:
+        yield client, process
+
+
+async def _earlier(client: AsyncClient, job: Job) -> dict[str, Any] | None:
+    """The batch that an earlier run of the same job made; refused ones don't count."""
+    after = None
+    while True:
+        page = await client.list_batches(limit=100, q=job.mark, after=after)
+        for batch in page["data"]:
+            refused = batch["status"] == "failed" and not batch["request_counts"]["completed"]
+            if (batch["metadata"] or {}).get(MARK) == job.mark and not refused:
+                found: dict[str, Any] = batch
+                return found
+        if not page["has_more"]:
+            return None
+        after = page["last_id"]
+
+
+async def _finish(
+    client: AsyncClient, process: Process | None, job: Job, batch: dict[str, Any] | None, line: Bars
+) -> dict[str, Any]:
+    """Hand the job over, unless an earlier run did, and follow it to its end."""
+    if batch is None:
+        if job.out.exists() and not (job.overwrite or job.again):
+            raise Unusable(f"{job.out} exists and is not of an earlier run of this job. Pass --overwrite to replace it.")
+        line.say("handing over")
+        stored = await client.upload_file(str(job.file))
+        batch = await client.create_batch(
+            input_file_id=stored["id"],
+            endpoint=job.endpoint,
+            completion_window=job.window,
+            metadata={MARK: job.mark, "file": job.file.name[:512]},
+            **job.defaults,
+        )
+    else:
+        count = batch["request_counts"]
+        output.say(f"Going on with {batch['id']}: {count['completed'] + count['failed']:,} of {count['total']:,} are done.")
+    if process is not None:
+        await process.care_for(batch["id"])
+    while batch["status"] not in FINAL:
+        waiting = process.why_waiting() if process is not None else None
+        line.show(batch) if waiting is None else line.say(waiting)
+        await asyncio.sleep(LOOK_EVERY)
+        batch = await client.get_batch(batch["id"])
+    line.show(batch)
+    return batch
+
+
+async def _write(client: AsyncClient, job: Job, batch: dict[str, Any], *, new: bool) -> None:
+    if batch["output_file_id"] or batch["error_file_id"]:
+        if new or not job.out.exists():
+            await client.write_results(batch, job.out)
+
+
+def _tell(job: Job, batch: dict[str, Any], *, new: bool) -> bool:
+    """Say how it ended; return whether every request was answered."""
+    count = batch["request_counts"]
+    all_answered = batch["status"] == "completed" and count["completed"] == count["total"]
+    if batch["status"] != "completed":
+        complain = (batch.get("error") or {}).get("message") or f"the batch ended {batch['status']}"
+        output.complain(f"{count['completed']:,} of {count['total']:,} requests were answered: {complain}")
+        problems(batch)
+    elif not new:
+        output.say("Nothing is left to do: every request of this job has been run. Pass --again to run it anew.")
+    if batch["output_file_id"] or batch["error_file_id"]:
+        failed = f", [red]{count['failed']:,} failed[/]" if count["failed"] else ""
+        output.say(f"{count['completed']:,} of {count['total']:,} answered{failed}. The results are in {job.out}")
+    return all_answered

@@ -1,0 +1,98 @@
+"""`overnight serve`: everything in one process, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from overnight.cli import hosting
+from overnight.cli.hosting import (
+    ContextLength,
+    DatabaseUrl,
+    DataDir,
+    EngineSlots,
+    EngineThreads,
+    MaxIntake,
+    MaxPoolSize,
+    Models,
+    PostgresBin,
+    Upstreams,
+    UpstreamSlots,
+)
+from overnight.domain import events
+from overnight.domain.limits import Limits
+from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
+
+
+def serve(
+    model: Models = None,
+    upstream: Upstreams = None,
+    host: Annotated[str, typer.Option(help="Address to answer on.")] = DEFAULT_HOST,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to answer on; 0 takes a free one.")] = DEFAULT_PORT,
+    parts: Annotated[str, typer.Option(help="What this process does: a list of api, worker, upkeep.")] = "api,worker,upkeep",
+    incremental_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where results appear as they come.")] = None,
+    grace: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time for running requests at the end.")] = 20.0,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log a JSON object a line.")] = False,
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+    upstream_slots: UpstreamSlots = 64,
+    engine_slots: EngineSlots = None,
+    engine_threads: EngineThreads = None,
+    context_length: ContextLength = None,
+    max_pool_size: MaxPoolSize = Limits().slots,
+    max_intake: MaxIntake = Limits().intake,
+) -> None:
+    """Serve the batch API, run requests on your models and keep batches moving, in one process."""
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning, error.", param_hint="--log-level")
+    events.set_up_logging(log_level, as_json=log_json)
+    chosen = hosting.settings(
+        data=data,
+        database_url=database_url,
+        postgres_bin=postgres_bin,
+        models=model,
+        upstreams=upstream,
+        upstream_slots=upstream_slots,
+        engine_slots=engine_slots,
+        engine_threads=engine_threads,
+        context_length=context_length,
+        slots=max_pool_size,
+        intake=max_intake,
+    )
+    chosen = replace(
+        chosen, host=host, port=port, parts=parse_parts(parts), incremental_dir=incremental_dir, grace_seconds=grace
+    )
+    run_loop(_serve(chosen))
+
+
+async def _serve(settings: Settings) -> None:
+    from overnight.server import running
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(settings) as server:
+        failing = asyncio.create_task(server.failed())  # cancelled below
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            failing.cancel()
+        if failing.done() and not failing.cancelled():
+            failing.result()
+
+
+def run_loop(coroutine):  # type: ignore[no-untyped-def]
+    """Run a coroutine on the fast event loop."""
+    import uvloop
+
+    return uvloop.run(coroutine)

