@@ -1,0 +1,297 @@
+"""Everything that a client can do, written once: `AsyncClient` is this as it is, `Client` this over a blocking edge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+import httpx
+
+from overnight.client import download
+from overnight.client.edge import Edge
+from overnight.client.errors import BatchFailed, OvernightError, WaitTimeout
+from overnight.client.progress import ENDED, Watch, watch
+from overnight.client.sending import exchange
+
+Json = dict[str, Any]
+Named = str | os.PathLike[str]
+
+CHAT = "/v1/chat/completions"
+FIRST_LOOK = 0.25
+"""Seconds between the first looks at a batch, doubling up to the poll interval: short batches are not kept waiting."""
+HEALTH_TIMEOUT = 10.0
+
+
+class Calls:
+    """The calls of one server. Batches, files and models come and go as the API's own JSON objects.
+
+    Every call may raise ApiError and ConnectionFailed. A full server (429) is waited for: as long as it asks, else
+    1, 2, 4 … 60 s, at most five times.
+    """
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+
+    async def close(self) -> None:
+        """Close the connections; the client is of no use afterwards."""
+        await self._edge.close()
+
+    async def health_check(self) -> bool:
+        """Whether the server is there and says that it is healthy. Raises nothing."""
+        try:
+            response = await self._edge.send(self._edge.http.build_request("GET", "/health", timeout=HEALTH_TIMEOUT))
+        except httpx.RequestError:
+            return False
+        return response.status_code == 200
+
+    async def upload_file(self, file_path: Named, purpose: str = "batch") -> Json:
+        """Upload a file, streamed from the disk, and return the file object.
+
+        Its `problems` already tell what is wrong with the lines, if anything is. Raises OSError where the file
+        cannot be read.
+        """
+        path = Path(file_path)
+        with await self._edge.run(_opened, path) as file:
+
+            def make() -> httpx.Request:
+                file.seek(0)
+                return self._edge.http.build_request(
+                    "POST",
+                    "/v1/files",
+                    data={"purpose": purpose},
+                    files={"file": (path.name, file, "application/jsonl")},
+                )
+
+            response = await exchange(self._edge, make)
+        return _object(response)
+
+    async def get_file(self, file_id: str) -> Json:
+        """The file object."""
+        return await self._json("GET", f"/v1/files/{_part(file_id)}")
+
+    async def list_files(
+        self,
+        purpose: str | None = None,
+        limit: int | None = None,
+        order: str | None = None,
+        after: str | None = None,
+    ) -> Json:
+        """A page of your files: `data`, `has_more`, and `last_id` for the next page's `after`."""
+        given = {"purpose": purpose, "limit": limit, "order": order, "after": after}
+        return await self._json("GET", "/v1/files", params=given)
+
+    async def delete_file(self, file_id: str) -> Json:
+        """Delete a file for good."""
+        return await self._json("DELETE", f"/v1/files/{_part(file_id)}")
+
+    async def download_file_content(self, file_id: str) -> bytes:
+        """The whole content, in memory; `download_file` is for large ones."""
+
+        def make() -> httpx.Request:
+            return self._content_request(file_id, "GET", {})
+
+        return (await exchange(self._edge, make, patient=True)).content
+
+    async def download_file(self, file_id: str, path: Named) -> Path:
+        """Write a file's content to `path`, which is there only once all of it is, and is what the server has.
+
+        Goes on where a connection, or an earlier call for the same path, broke off. Raises DownloadDamaged, OSError.
+        """
+        target = Path(path)
+        await self._download([file_id], target)
+        return target
+
+    async def create_batch(
+        self,
+        input_file_id: str,
+        endpoint: str = CHAT,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        max_decoding_length: int | None = None,
+        max_context_length: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+    ) -> Json:
+        """Create a batch of the requests in an uploaded file.
+
+        The last five are defaults for requests that do not say them: most output tokens, most tokens in all,
+        and the sampling parameters.
+        """
+        given = {
+            "input_file_id": input_file_id,
+            "endpoint": endpoint,
+            "completion_window": completion_window,
+            "metadata": dict(metadata) if metadata else None,
+            "max_decoding_length": max_decoding_length,
+            "max_context_length": max_context_length,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+        }
+        return await self._json("POST", "/v1/batches", json={k: v for k, v in given.items() if v is not None})
+
+    async def get_batch(self, batch_id: str) -> Json:
+        """The batch as it is now."""
+        return await self._json("GET", f"/v1/batches/{_part(batch_id)}")
+
+    async def list_batches(
+        self,
+        limit: int | None = None,
+        after: str | None = None,
+        status: str | None = None,
+        q: str | None = None,
+    ) -> Json:
+        """A page of your batches, newest first: `data`, `has_more`, and `last_id` for the next page's `after`."""
+        given = {"limit": limit, "after": after, "status": status, "q": q}
+        return await self._json("GET", "/v1/batches", params=given)
+
+    async def cancel_batch(self, batch_id: str) -> Json:
+        """Cancel what has not started of a batch; what runs finishes and keeps its results."""
+        return await self._json("POST", f"/v1/batches/{_part(batch_id)}/cancel")
+
+    async def wait_for_batch(
+        self,
+        batch_id: str,
+        poll_interval: float = 5.0,
+        timeout: float | None = None,
+        *,
+        progress: bool | Watch = False,
+    ) -> Json:
+        """Wait until a batch is completed and return it, looking at it every `poll_interval` seconds at the latest.
+
+        Outlives a server that is away for half a minute. `progress` shows a line on standard error, or is called
+        with the batch at each look. Raises BatchFailed where it ends otherwise, WaitTimeout after `timeout` seconds.
+        """
+        seen = watch(progress)
+        gap = min(FIRST_LOOK, poll_interval)
+        ends = None if timeout is None else self._edge.now() + timeout
+        while True:
+            batch = await self._json("GET", f"/v1/batches/{_part(batch_id)}", patient=True)
+            seen(batch)
+            if batch["status"] == "completed":
+                return batch
+            if batch["status"] in ENDED:
+                raise BatchFailed(batch)
+            left = gap if ends is None else ends - self._edge.now()
+            if left <= 0:
+                raise WaitTimeout(f"The batch {batch_id} is still {batch['status']} after {timeout:g} s; it goes on.")
+            await self._edge.sleep(min(gap, left))
+            gap = min(gap * 2, poll_interval)
+
+    async def submit_batch(
+        self,
+        input_file_path: Named,
+        output_file_path: Named | None = None,
+        endpoint: str = CHAT,
+        poll_interval: float = 5.0,
+        timeout: float | None = None,
+        max_decoding_length: int | None = None,
+        max_context_length: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        *,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        progress: bool | Watch = False,
+    ) -> Json:
+        """Upload a file, run it as a batch, wait, and write the results; return the completed batch.
+
+        `output_file_path` gets one line for each request, errors included, all at once when the batch has ended.
+        Raises what `wait_for_batch` does; results of a batch that ended early are written before.
+        """
+        file = await self.upload_file(input_file_path)
+        batch = await self.create_batch(
+            file["id"],
+            endpoint,
+            completion_window,
+            metadata,
+            max_decoding_length,
+            max_context_length,
+            temperature,
+            top_p,
+            top_k,
+        )
+        try:
+            batch = await self.wait_for_batch(batch["id"], poll_interval, timeout, progress=progress)
+        except BatchFailed as e:
+            await self._write_results(e.batch, output_file_path)
+            raise
+        await self._write_results(batch, output_file_path)
+        return batch
+
+    async def pool_status(self) -> Json:
+        """How full the server's queue and slots are."""
+        return await self._json("GET", "/v1/pool/status")
+
+    async def models(self) -> list[Json]:
+        """The models that batches may name."""
+        page = await self._json("GET", "/v1/models")
+        found: list[Json] = page["data"]
+        return found
+
+    async def _write_results(self, batch: Json, path: Named | None) -> None:
+        results = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name] is not None]
+        if path is not None and results:
+            await self._download(results, Path(path))
+
+    async def _download(self, file_ids: list[str], target: Path) -> None:
+        parts = []
+        for file_id in file_ids:
+            part = download.part_of(target, _part(file_id))
+
+            def ask(method: str, headers: dict[str, str], file_id: str = file_id) -> httpx.Request:
+                return self._content_request(file_id, method, headers)
+
+            await download.fetch(self._edge, ask, part)
+            parts.append(part)
+        await self._edge.run(download.put_together, parts, target)
+
+    def _content_request(self, file_id: str, method: str, headers: dict[str, str]) -> httpx.Request:
+        # Compressed, neither ranges nor the digest would be those of the file.
+        headers = {"accept": "application/octet-stream", "accept-encoding": "identity", **headers}
+        return self._edge.http.build_request(method, f"/v1/files/{_part(file_id)}/content", headers=headers)
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, object] | None = None,
+        json: Json | None = None,
+        patient: bool = False,
+    ) -> Json:
+        asked = {k: str(v) for k, v in (params or {}).items() if v is not None}
+
+        def make() -> httpx.Request:
+            return self._edge.http.build_request(method, path, params=asked, json=json)
+
+        return _object(await exchange(self._edge, make, patient=patient))
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
+def _part(public_id: str) -> str:
+    """An id as one part of a path, whatever is in it. Raises ValueError for none at all."""
+    if not public_id:
+        raise ValueError("an id is needed; this one is empty")
+    return quote(public_id, safe="")
+
+
+def _object(response: httpx.Response) -> Json:
+    try:
+        found = response.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OvernightError(
+            f"{response.request.method} {response.request.url.path} was answered with something other than a JSON "
+            "object: is the base URL that of an Overnight server?"
+        )
+    return found

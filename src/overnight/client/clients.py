@@ -1,0 +1,116 @@
+"""`AsyncClient` and `Client`: the same calls, awaited or blocking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from overnight.client.calls import Calls
+from overnight.client.edge import Async, Blocking, finish, is_on_this_machine
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_BASE_URL = "http://127.0.0.1:10900"
+TIMEOUT = 600.0
+CONNECT_TIMEOUT = 10.0
+
+
+class AsyncClient(Calls):
+    """A client of an Overnight server for asynchronous programs.
+
+    `base_url` may end in /v1 or not. `api_key` is taken from `$OVERNIGHT_API_KEY` where it is not given.
+    `timeout_s` bounds each wait for the server within a call; None waits for ever.
+    """
+
+    def __init__(
+        self, base_url: str = DEFAULT_BASE_URL, timeout_s: float | None = TIMEOUT, *, api_key: str | None = None
+    ) -> None:
+        options = _options(base_url, timeout_s, api_key)
+        self._base_url = options["base_url"]
+        super().__init__(Async(httpx.AsyncClient(**options)))
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({_shown(self._base_url)!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Client, P], T]:
+    @wraps(call)
+    def run(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(call(self._calls, *args, **kwargs))
+
+    return run
+
+
+class Client:
+    """A client of an Overnight server that blocks until it has its answer; threads may share it.
+
+    `base_url` may end in /v1 or not. `api_key` is taken from `$OVERNIGHT_API_KEY` where it is not given.
+    `timeout_s` bounds each wait for the server within a call; None waits for ever.
+    """
+
+    def __init__(
+        self, base_url: str = DEFAULT_BASE_URL, timeout_s: float | None = TIMEOUT, *, api_key: str | None = None
+    ) -> None:
+        options = _options(base_url, timeout_s, api_key)
+        self._base_url = options["base_url"]
+        self._calls = Calls(Blocking(httpx.Client(**options)))
+
+    def __repr__(self) -> str:
+        return f"Client({_shown(self._base_url)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    cancel_batch = _blocking(Calls.cancel_batch)
+    close = _blocking(Calls.close)
+    create_batch = _blocking(Calls.create_batch)
+    delete_file = _blocking(Calls.delete_file)
+    download_file = _blocking(Calls.download_file)
+    download_file_content = _blocking(Calls.download_file_content)
+    get_batch = _blocking(Calls.get_batch)
+    get_file = _blocking(Calls.get_file)
+    health_check = _blocking(Calls.health_check)
+    list_batches = _blocking(Calls.list_batches)
+    list_files = _blocking(Calls.list_files)
+    models = _blocking(Calls.models)
+    pool_status = _blocking(Calls.pool_status)
+    submit_batch = _blocking(Calls.submit_batch)
+    upload_file = _blocking(Calls.upload_file)
+    wait_for_batch = _blocking(Calls.wait_for_batch)
+
+
+def _options(base_url: str, timeout_s: float | None, api_key: str | None) -> dict[str, Any]:
+    """What the connections are made with. Raises httpx.InvalidURL."""
+    url = httpx.URL(base_url if "://" in base_url else f"http://{base_url}")
+    url = url.copy_with(path=url.path.rstrip("/").removesuffix("/v1"))
+    key = os.environ.get("OVERNIGHT_API_KEY") if api_key is None else api_key
+    return {
+        "base_url": url,
+        "timeout": httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT),
+        "headers": {"authorization": f"Bearer {key}"} if key else {},
+        # A proxy for the way out is of no use on the way to this machine itself, and often set all the same.
+        "trust_env": not is_on_this_machine(url.host),
+    }
+
+
+def _shown(url: httpx.URL) -> str:
+    return str(url.copy_with(userinfo=b""))

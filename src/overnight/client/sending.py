@@ -1,0 +1,91 @@
+"""One call of the API: sent, and sent again where that can help."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from overnight.client.edge import Edge
+from overnight.client.errors import ApiError, ConnectionFailed, TooManyRequests, of_response
+
+RETRIES = 5
+LONGEST_WAIT = 60.0
+LONGEST_ASKED_FOR = 3_600.0
+"""A server that asks for more patience than this is not waited for that long."""
+
+_log = logging.getLogger("overnight.client")
+
+
+async def exchange(
+    edge: Edge,
+    make: Callable[[], httpx.Request],
+    *,
+    patient: bool = False,
+    stream: bool = False,
+    wanted: Collection[int] = (),
+) -> httpx.Response:
+    """Send what `make` makes and return the response; beside 2xx, statuses in `wanted` are no error either.
+
+    A full server (429) is tried again up to five times: after what its `Retry-After` says, else after 1, 2, 4 … 60 s.
+    A `patient` call, which must be one that only reads, is tried again as often when the server is away or fails.
+    Raises ApiError or ConnectionFailed.
+    """
+    failure: ApiError | ConnectionFailed
+    for tries in range(RETRIES + 1):
+        request = make()
+        try:
+            response = await edge.send(request, stream=stream)
+            if response.is_success or response.status_code in wanted:
+                return response
+            await edge.read(response)
+            failure, wait = of_response(response), _asked_for(response)
+        except httpx.RequestError as e:
+            failure, wait = disconnected(request, e), None
+        if tries == RETRIES or not _may_help(failure, patient):
+            raise failure
+        wait = wait_before(tries) if wait is None else wait
+        _log.warning("%s Trying again in %.0f s.", failure, wait)
+        await edge.sleep(wait)
+    raise AssertionError("the last try returns or raises")
+
+
+def wait_before(tries: int) -> float:
+    """Seconds to wait after so many failed retries: 1, 2, 4 … 60."""
+    return min(2.0**tries, LONGEST_WAIT)
+
+
+def disconnected(request: httpx.Request, error: httpx.RequestError) -> ConnectionFailed:
+    """What to raise for a connection that could not be made or broke."""
+    url = request.url.copy_with(userinfo=b"")
+    failure = ConnectionFailed(f"{request.method} {url}: {str(error) or type(error).__name__}.")
+    failure.__cause__ = error
+    return failure
+
+
+def _may_help(failure: ApiError | ConnectionFailed, patient: bool) -> bool:
+    if isinstance(failure, TooManyRequests):
+        return not failure.final
+    return patient and (isinstance(failure, ConnectionFailed) or (failure.status >= 500 and not failure.final))
+
+
+def _asked_for(response: httpx.Response) -> float | None:
+    """Seconds that a `Retry-After` asks for, written as a number or as a date; None where there is no sense in it."""
+    given = response.headers.get("retry-after", "")
+    try:
+        seconds = float(given)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(given)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    if not math.isfinite(seconds):
+        return None
+    return min(max(seconds, 0.0), LONGEST_ASKED_FOR)
