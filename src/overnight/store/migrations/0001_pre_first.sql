@@ -67,7 +67,7 @@ CREATE TABLE file (
 CREATE INDEX file_of_owner ON file (owner, created_at DESC, no DESC) WHERE state = 'ready';
 CREATE INDEX file_expiring ON file (expires_at) WHERE state = 'ready';
 CREATE INDEX file_unfinished ON file (touched_at) WHERE state = 'arriving';
-CREATE INDEX file_to_purge ON file (no) WHERE state = 'deleted';
+CREATE INDEX file_to_purge ON file (touched_at) WHERE state = 'deleted';
 CREATE UNIQUE INDEX file_of_batch ON file (batch, kind) WHERE batch IS NOT NULL;
 
 CREATE TABLE file_chunk (
@@ -142,7 +142,7 @@ CREATE TABLE batch (
 CREATE INDEX batch_of_owner ON batch (owner, no DESC);
 CREATE INDEX batch_unfinished ON batch (no)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
-CREATE INDEX batch_ended ON batch (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX batch_ended ON batch (ended_at, no) WHERE ended_at IS NOT NULL;
 CREATE UNIQUE INDEX batch_unfinished_of_file ON batch (input_file)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 

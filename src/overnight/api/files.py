@@ -1,0 +1,110 @@
+"""/v1/files: upload, look at, list, download, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response, delete, post, route
+from litestar.enums import HttpMethod
+from litestar.response import Stream
+
+from overnight.api import errors, parameters
+from overnight.api.auth import authorise
+from overnight.api.body import pieces
+from overnight.api.deps import READ, Request, deps_of
+from overnight.domain.errors import RangeNotSatisfiable, UnsupportedMediaType
+from overnight.files import content, find
+from overnight.files import delete as deleting
+from overnight.files.shape import StoredFile, as_json
+from overnight.files.upload import receive
+
+LONGEST_PAGE = 10_000
+
+MEDIA_TYPE = "application/jsonl; charset=utf-8"
+
+
+@post("/v1/files", status_code=200)
+async def upload(request: Request) -> dict[str, Any]:
+    """Store a file while it arrives."""
+    deps = deps_of(request)
+    owner = authorise(request)
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("Send the form as it is: a Content-Encoding is not understood here.")
+    announced = request.headers.get("content-length", "")
+    file = await receive(
+        deps.store,
+        deps.limits,
+        owner,
+        request.headers.get("content-type", ""),
+        pieces(request),
+        announced=int(announced) if announced.isdecimal() else None,
+    )
+    return as_json(file)
+
+
+@route("/v1/files", http_method=READ)
+async def list_files(request: Request) -> dict[str, Any]:
+    """Show a page of the caller's files."""
+    files, has_more = await find.page(
+        deps_of(request).store,
+        authorise(request),
+        purpose=parameters.text(request, "purpose"),
+        limit=parameters.integer(request, "limit", default=LONGEST_PAGE, least=1, most=LONGEST_PAGE),
+        order=parameters.choice(request, "order", default="desc", allowed=("asc", "desc")),
+        after=parameters.text(request, "after"),
+    )
+    return parameters.as_list([as_json(file) for file in files], has_more=has_more)
+
+
+@route("/v1/files/{file_id:str}", http_method=READ)
+async def show_file(request: Request, file_id: str) -> dict[str, Any]:
+    """Show one file."""
+    return as_json(await find.get(deps_of(request).store, authorise(request), file_id))
+
+
+@delete("/v1/files/{file_id:str}", status_code=200)
+async def delete_file(request: Request, file_id: str) -> dict[str, Any]:
+    """Delete a file for good."""
+    await deleting.delete(deps_of(request).store, authorise(request), file_id)
+    return {"id": file_id, "object": "file", "deleted": True}
+
+
+@route("/v1/files/{file_id:str}/content", http_method=READ)
+async def download(request: Request, file_id: str) -> Response[Any]:
+    """Send a file's bytes, or the range of them that was asked for."""
+    file = await find.get(deps_of(request).store, authorise(request), file_id)
+    headers = {
+        "etag": file.etag,
+        "accept-ranges": "bytes",
+        "content-disposition": content.disposition(file.filename),
+    }
+    if content.is_known(request.headers.get("if-none-match"), file.etag):
+        return Response(b"", status_code=304, headers=headers)
+    if request.method == HttpMethod.HEAD:
+        # A range is for GET alone (RFC 9110, section 14.2).
+        headers["content-length"] = str(file.bytes)
+        return Response(b"", status_code=200, headers=headers, media_type=MEDIA_TYPE)
+    try:
+        wanted = _wanted_range(request, file)
+    except RangeNotSatisfiable as e:
+        shown = errors.show(e, {"content-range": f"bytes */{file.bytes}"})
+        return Response(shown.body, status_code=shown.status, headers=shown.headers, media_type="application/json")
+    start, stop = wanted or (0, file.bytes)
+    headers["content-length"] = str(stop - start)
+    if wanted is not None:
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{file.bytes}"
+    return Stream(
+        content.stream(deps_of(request).store, file, start, stop),
+        status_code=200 if wanted is None else 206,
+        headers=headers,
+        media_type=MEDIA_TYPE,
+    )
+
+
+def _wanted_range(request: Request, file: StoredFile) -> tuple[int, int] | None:
+    if content.has_changed(request.headers.get("if-range"), file.etag):
+        return None
+    return content.wanted_range(request.headers.get("range"), file.bytes)
+
+
+ROUTES = [upload, list_files, show_file, delete_file, download]

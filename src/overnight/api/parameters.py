@@ -1,0 +1,50 @@
+"""The parameters of lists, strictly read, and the shape that every list has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from overnight.api.deps import Request
+from overnight.domain.errors import InvalidParameter
+
+
+def text(request: Request, name: str) -> str | None:
+    """A query parameter that may be given once. Raises InvalidParameter where it is given more often."""
+    given = request.query_params.getall(name, [])
+    if len(given) > 1:
+        raise InvalidParameter(f"`{name}` may be given once.", param=name)
+    return str(given[0]) if given else None
+
+
+def integer(request: Request, name: str, *, default: int, least: int, most: int) -> int:
+    """A whole number from `least` to `most`. Raises InvalidParameter."""
+    given = text(request, name)
+    if given is None:
+        return default
+    is_number = given.isascii() and given.isdecimal() and len(given) <= 18
+    if not is_number or not least <= int(given) <= most:
+        raise InvalidParameter(f"`{name}` must be a whole number from {least:,} to {most:,}.", param=name)
+    return int(given)
+
+
+def choice(request: Request, name: str, *, default: str, allowed: Collection[str]) -> str:
+    """One of some words. Raises InvalidParameter."""
+    given = text(request, name)
+    if given is None:
+        return default
+    if given not in allowed:
+        words = ", ".join(f"`{word}`" for word in allowed)
+        raise InvalidParameter(f"`{name}` must be one of {words}.", param=name)
+    return given
+
+
+def as_list(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    """A page of a list; the caller asks for the next one with `after` = `last_id`."""
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": has_more,
+    }
