@@ -12,7 +12,10 @@ from overnight.client import AsyncClient, Client
 
 
 class Caller:
-    """Calls the one or the other client by the names of its methods. Waits are noted down, and only its clock goes on."""
+    """Calls the one or the other client by the names of its methods.
+
+    Waits are noted down instead of waited for, and its clock goes on by them.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

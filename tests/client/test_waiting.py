@@ -24,7 +24,7 @@ async def test_a_batch_is_looked_at_soon_and_then_every_poll_interval(call: Call
 
 
 async def test_waiting_ends_when_its_time_is_over(call: Caller) -> None:
-    async with scripted(*[reply(200, batch("in_progress", 0))] * 5) as server:
+    async with scripted(*[reply(200, batch("in_progress", 0))] * 6) as server:
         with pytest.raises(WaitTimeout, match="still in_progress after 5 s") as raised:
             await call(call.client(server.url), "wait_for_batch", "batch_1", 60, timeout=5)
     assert isinstance(raised.value, TimeoutError)

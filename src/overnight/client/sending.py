@@ -62,7 +62,7 @@ def wait_before(tries: int) -> float:
 def disconnected(request: httpx.Request, error: httpx.RequestError) -> ConnectionFailed:
     """What to raise for a connection that could not be made or broke."""
     url = request.url.copy_with(userinfo=b"")
-    failure = ConnectionFailed(f"{request.method} {url}: {str(error) or type(error).__name__}.")
+    failure = ConnectionFailed(f"{request.method} {url}: {str(error).rstrip('.') or type(error).__name__}.")
     failure.__cause__ = error
     return failure
 
