@@ -16,6 +16,9 @@ from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, MIB
 
 BUFFER_BYTES = 8 * MIB
 
+MOST_GROUPS = 10_000
+"""Groups held open at once: each takes about a kilobyte beside its requests, however short they are."""
+
 
 @dataclass(slots=True)
 class Block:
@@ -68,7 +71,7 @@ class Planner:
             del self._groups[group]
             self._held -= block.size
             yield block
-        while self._held > self._most and self._groups:
+        while self._groups and (self._held > self._most or len(self._groups) > MOST_GROUPS):
             yield from self._scatter(self._groups.popitem(last=False)[1])
 
     def finish(self) -> Iterator[Block]:
@@ -80,9 +83,11 @@ class Planner:
 
     def _scatter(self, group: Block) -> Iterator[Block]:
         """Move a group that will not fill a block of its own into the shared one, still side by side."""
-        if self._mixed.lines and len(self._mixed.lines) + len(group.lines) > BLOCK_LINES:
-            yield self._let_go_mixed()
         mixed = self._mixed
+        is_too_much = len(mixed.lines) + len(group.lines) > BLOCK_LINES or mixed.size + group.size > BLOCK_BYTES
+        if mixed.lines and is_too_much:
+            yield self._let_go_mixed()
+            mixed = self._mixed
         mixed.lines += group.lines
         mixed.requests += group.requests
         mixed.ids += group.ids
