@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +12,19 @@ from typing import Any
 import httpx
 import pytest
 
-from overnight.engine.launch import llama_cpp
+from overnight.engine.launch import Launch, llama_cpp
 from overnight.engine.model import read_model
 from overnight.engine.supervise import LocalEngine, Pace
 from tests.tiny_model import write_tiny_embedding_model, write_tiny_model
 
 QUICK = Pace(look_every=0.05, answer_within=30.0, grace=30.0)
 """Looks often, and is patient: a busy machine must not look like a hung engine."""
+
+
+LIMIT = 30.0
+"""How long a test waits for what must come, in seconds; it comes in a fraction of it."""
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="follows a process by Linux's pidfd")
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_embedding_model(tmp_path_factory.mktemp("model") / "tiny-embedder.gguf")
+    return write_tiny_embedding_model(tmp_path_factory.mktemp("model") / "tiny-embedder.gguf", context_length=1_024)
 
 
 @pytest.fixture
@@ -38,7 +47,7 @@ async def engine(tiny: Path) -> AsyncIterator[LocalEngine]:
 
 @pytest.fixture
 async def embedder(tiny_embedder: Path) -> AsyncIterator[LocalEngine]:
-    launch = llama_cpp(read_model(tiny_embedder), slots=2, context_length=256, threads=1)
+    launch = llama_cpp(read_model(tiny_embedder), slots=2, threads=1)
     async with LocalEngine(launch, pace=QUICK) as engine:
         await engine.wait_ready()
         yield engine
@@ -55,3 +64,15 @@ async def ask(engine: LocalEngine, path: str, body: dict[str, Any], key: str | N
 def chat(text: str, **more: Any) -> dict[str, Any]:
     """The body of a chat request with one message of the user."""
     return {"model": "tiny-random", "messages": [{"role": "user", "content": text}], **more}
+
+
+def small(path: Path) -> Launch:
+    return llama_cpp(read_model(path), slots=1, context_length=256, threads=1)
+
+
+def gone(pidfd: int) -> bool:
+    """Wait for the end of a process that need not be our child; whether it came."""
+    try:
+        return bool(select.select([pidfd], [], [], LIMIT)[0])
+    finally:
+        os.close(pidfd)

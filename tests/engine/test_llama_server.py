@@ -140,15 +140,21 @@ async def test_an_embedding_model_makes_vectors_and_nothing_else(embedder: Local
     assert refused.status_code >= 400
 
 
-async def test_a_whole_context_can_be_embedded_and_one_token_more_is_refused(embedder: LocalEngine) -> None:
+@pytest.mark.parametrize(("asked", "made"), [(None, 1_024), (300, 512)])
+async def test_a_whole_context_can_be_embedded_and_one_token_more_is_refused(
+    tiny_embedder: Path, asked: int | None, made: int
+) -> None:
     """The tokenizer adds a token on either side."""
-    fits = await ask(embedder, "/v1/embeddings", {"input": "the " * 254})
-    refused = await ask(embedder, "/v1/embeddings", {"input": "the " * 255})
+    launch = llama_cpp(read_model(tiny_embedder), slots=2, context_length=asked, threads=1)
+    async with LocalEngine(launch, pace=QUICK) as embedder:
+        await embedder.wait_ready()
+        fits = await ask(embedder, "/v1/embeddings", {"input": "the " * (made - 2)})
+        refused = await ask(embedder, "/v1/embeddings", {"input": "the " * (made - 1)})
 
-    assert embedder.context_length == 256
-    assert fits.json()["usage"]["prompt_tokens"] == 256
+        assert embedder.context_length == made
+    assert fits.json()["usage"]["prompt_tokens"] == made
     assert refused.status_code == 500
-    assert refused.json()["error"]["message"].startswith("input (257 tokens) is too large to process")
+    assert refused.json()["error"]["message"].startswith(f"input ({made + 1} tokens) is too large to process")
 
 
 async def test_the_context_that_the_engine_really_made_is_told(tiny: Path) -> None:

@@ -42,9 +42,11 @@ def test_what_is_said_goes_before_what_fits(tiny: Path) -> None:
 
     own = llama_cpp(model, slots=7, context_length=1_024, threads=3, cores=2)
     fitting = llama_cpp(model, cores=2)
+    beyond = llama_cpp(model, context_length=10**12)
 
     assert (own.slots, own.context_length) == (7, 1_024)
     assert own.command[0] == sys.executable
     assert own.command[-6:] == ("--slots", "7", "--context", "1024", "--threads", "3")
     assert (fitting.slots, fitting.context_length) == (4, 2_048)
     assert fitting.command[-1] == "1"
+    assert beyond.context_length == model.context_length

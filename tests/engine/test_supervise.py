@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import select
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,18 +14,9 @@ import httpx
 import pytest
 
 from overnight.engine.errors import EngineError
-from overnight.engine.launch import Launch, llama_cpp
-from overnight.engine.model import read_model
+from overnight.engine.launch import Launch
 from overnight.engine.supervise import EngineState, LocalEngine, Pace, Phase, restart_wait
-from tests.engine.conftest import QUICK, ask, chat
-
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's signal at a parent's death")
-LIMIT = 30.0
-"""How long a test waits for what must come, in seconds; it comes in a fraction of it."""
-
-
-def small(path: Path) -> Launch:
-    return llama_cpp(read_model(path), slots=1, context_length=256, threads=1)
+from tests.engine.conftest import LIMIT, QUICK, ask, chat, gone, linux_only, small
 
 
 def saying(tiny: Path, program: str) -> Launch:
@@ -64,14 +52,6 @@ def is_down(state: EngineState) -> bool:
 def kill(engine: LocalEngine, number: signal.Signals = signal.SIGKILL) -> None:
     assert engine.pid is not None
     os.kill(engine.pid, number)
-
-
-def gone(pidfd: int) -> bool:
-    """Wait for the end of a process that need not be our child; whether it came."""
-    try:
-        return bool(select.select([pidfd], [], [], LIMIT)[0])
-    finally:
-        os.close(pidfd)
 
 
 async def test_it_loads_then_is_ready_then_stopped(tiny: Path) -> None:
@@ -213,6 +193,7 @@ async def test_a_load_without_end_is_given_up(tiny: Path) -> None:
             await engine.wait_ready()
 
 
+@linux_only
 async def test_stopped_while_it_loads_it_leaves_no_process(tiny: Path) -> None:
     engine = LocalEngine(saying(tiny, "input(); print('x', end='', flush=True); input()"), pace=QUICK)
     await engine.start()
@@ -226,6 +207,7 @@ async def test_stopped_while_it_loads_it_leaves_no_process(tiny: Path) -> None:
     assert engine.state.phase is Phase.STOPPED
 
 
+@linux_only
 async def test_a_process_deaf_to_sigterm_is_killed_after_the_grace(tiny: Path) -> None:
     engine = LocalEngine(small(tiny), pace=Pace(look_every=60, grace=0.1))
     await engine.start()
@@ -237,83 +219,6 @@ async def test_a_process_deaf_to_sigterm_is_killed_after_the_grace(tiny: Path) -
     await engine.stop()
 
     assert gone(pidfd)
-
-
-PARENT = """
-import asyncio, sys
-from pathlib import Path
-import uvloop
-from overnight.engine.launch import llama_cpp
-from overnight.engine.model import read_model
-from overnight.engine.supervise import LocalEngine
-
-async def main():
-    launch = llama_cpp(read_model(Path(sys.argv[1])), slots=1, context_length=256, threads=1)
-    async with LocalEngine(launch) as engine:
-        await engine.wait_ready()
-        print(engine.pid, flush=True)
-        await asyncio.Event().wait()
-
-uvloop.run(main())
-"""
-
-
-@linux_only
-def test_when_its_parent_is_killed_the_engine_goes_too(tiny: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tiny)], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        pidfd = os.pidfd_open(int(parent.stdout.readline()))
-        parent.kill()
-
-    assert gone(pidfd)
-
-
-BETWEEN = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-m", "overnight.engine.llama_server", *sys.argv[1:]], stdin=0)
-print(child.pid, flush=True)
-child.wait()
-"""
-
-
-@linux_only
-def test_a_parent_whose_pipe_someone_else_holds_open_still_takes_the_engine_along(tiny: Path) -> None:
-    """Here the kernel's signal alone must do it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", BETWEEN, *small(tiny).command[3:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as parent:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        parent.stdin.write(json.dumps({"api_key": "k", "parent": parent.pid}).encode() + b"\n")
-        parent.stdin.flush()
-        assert b"url" in parent.stdout.readline()
-        pidfd = os.pidfd_open(child)
-        parent.kill()
-
-        assert gone(pidfd)
-
-
-def test_the_end_of_its_input_ends_the_engine(tiny: Path) -> None:
-    """Where there is no signal at a parent's death, the closed pipe tells of it."""
-    with subprocess.Popen(small(tiny).command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(json.dumps({"api_key": "k", "parent": os.getpid()}).encode() + b"\n")
-        child.stdin.flush()
-        assert b"url" in child.stdout.readline()
-
-        child.stdin.close()
-
-        assert child.wait(LIMIT) == 1
-
-
-def test_an_engine_whose_parent_died_before_it_looked_does_not_start(tiny: Path) -> None:
-    order = json.dumps({"api_key": "k", "parent": os.getppid()}).encode() + b"\n"
-
-    ran = subprocess.run(small(tiny).command, input=order, capture_output=True, timeout=LIMIT, check=False)
-
-    assert (ran.returncode, ran.stdout) == (1, b"")
 
 
 async def test_its_log_is_private_and_tells_nothing_of_the_requests(tiny: Path, tmp_path: Path) -> None:

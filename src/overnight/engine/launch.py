@@ -50,7 +50,10 @@ def llama_cpp(
     cores = cores or sizing.available_cores()
     slots = slots or sizing.default_slots(cores)
     context_length = context_length or sizing.default_context(model.context_length, model.embedding)
-    command = [sys.executable, "-m", "overnight.engine.llama_server", "--model", str(model.path)]
+    # Beyond what the model was trained for the engine would take the memory and not use it.
+    context_length = min(context_length, model.context_length or context_length)
+    # With -P a file in the current folder cannot take the place of a module.
+    command = [sys.executable, "-P", "-m", "overnight.engine.llama_server", "--model", str(model.path)]
     command += ["--slots", str(slots), "--context", str(context_length)]
     command += ["--threads", str(threads or sizing.default_threads(cores))]
     if model.embedding:

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 PR_SET_PDEATHSIG = 1
 HOST_CACHE_MIB = 512
 """Prompts kept in memory after their slot was given away; the engine's own default is 8 GiB."""
+CONTEXT_STEP = 256
+"""The engine rounds the context of a slot up to a multiple of this."""
 ERRORS_ONLY = 1
 """At this verbosity llama.cpp says why a load fails and nothing about requests that go well."""
 
@@ -43,7 +45,7 @@ def main() -> None:
     key = str(asked["api_key"])
     try:
         server = xllamacpp.Server(_parameters(xllamacpp, _arguments(), key))
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError, OverflowError):
         # The exception says no more than this; the reason is in the log on standard error.
         _tell(say, {"failed": None})
         sys.exit(1)
@@ -83,8 +85,9 @@ def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
     parameters.sampling.temp = 0.0
     if asked.embedding:
         parameters.embedding = True
-        # An input is computed in one piece, so that a piece must hold a whole context.
-        parameters.n_batch = parameters.n_ubatch = asked.context
+        # An input is computed in one piece, so that a piece must hold a whole context as the engine rounds it.
+        whole = -(-asked.context // CONTEXT_STEP) * CONTEXT_STEP
+        parameters.n_batch = parameters.n_ubatch = whole
     if asked.pool_mean:
         parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return parameters
@@ -108,7 +111,8 @@ def _capacity(url: str, key: str) -> dict[str, int]:
 def _end_with_parent(parent: int) -> None:
     """However the parent ends: the kernel's signal where there is one, the end of our input everywhere.
 
-    The signal also comes while the engine loads or hangs, when no thread of Python would run.
+    The signal also comes while the engine loads or hangs, when no thread of Python would run. To the kernel
+    the parent is the thread that started us, which is the one of the parent's event loop.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
