@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from litestar import Litestar
 from litestar.datastructures import State
-from litestar.types import ASGIApp
 
 from overnight.api import batches, errors, files, health, models
 from overnight.api.deps import Deps
-from overnight.api.middleware import Edge
+from overnight.api.middleware import App, Edge
 
 __all__ = ["Deps", "create_app"]
 
 
-def create_app(deps: Deps) -> ASGIApp:
+def create_app(deps: Deps) -> App:
     """Make the ASGI application of one process. Starting and ending `deps` is its maker's business."""
     app = Litestar(
         route_handlers=[*batches.ROUTES, *files.ROUTES, *models.ROUTES, *health.ROUTES],

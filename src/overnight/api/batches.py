@@ -5,12 +5,59 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import post, route
-from litestar.enums import HttpMethod
 
+from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.body import read_json
-from overnight.api.deps import Request, deps_of
+from overnight.api.deps import READ, Request, deps_of
 from overnight.batches import cancel as cancelling
 from overnight.batches import create as creating
 from overnight.batches import find
 from overnight.batches.shape import as_json
+from overnight.domain.states import Status
+
+PAGE = 20
+LONGEST_PAGE = 100
+
+
+@post("/v1/batches", status_code=200)
+async def create_batch(request: Request) -> dict[str, Any]:
+    """Take a batch over; its file is checked in the background."""
+    deps = deps_of(request)
+    owner = authorise(request)
+    new = creating.read_create(await read_json(request, deps.limits.create_body_bytes))
+    batch = await creating.create(deps.store, deps.limits, owner, new)
+    deps.bell.ring()
+    return as_json(batch)
+
+
+@route("/v1/batches", http_method=READ, status_code=200)
+async def list_batches(request: Request) -> dict[str, Any]:
+    """Show a page of the caller's batches, newest first."""
+    batches, has_more = await find.page(
+        deps_of(request).store,
+        authorise(request),
+        limit=parameters.integer(request, "limit", default=PAGE, least=1, most=LONGEST_PAGE),
+        after=parameters.text(request, "after"),
+        q=parameters.text(request, "q"),
+        status=parameters.choices(request, "status", allowed=tuple(Status)),
+    )
+    return parameters.as_list([as_json(batch) for batch in batches], has_more=has_more)
+
+
+@route("/v1/batches/{batch_id:str}", http_method=READ, status_code=200)
+async def show_batch(request: Request) -> dict[str, Any]:
+    """Show one batch."""
+    return as_json(await find.get(deps_of(request).store, authorise(request), parameters.in_path(request, "batch_id")))
+
+
+@post("/v1/batches/{batch_id:str}/cancel", status_code=200)
+async def cancel_batch(request: Request) -> dict[str, Any]:
+    """Let a batch start nothing more; what runs finishes."""
+    deps = deps_of(request)
+    batch = await cancelling.cancel(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
+    deps.bell.ring()
+    return as_json(batch)
+
+
+ROUTES = [create_batch, list_batches, show_batch, cancel_batch]

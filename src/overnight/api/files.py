@@ -57,22 +57,23 @@ async def list_files(request: Request) -> dict[str, Any]:
 
 
 @route("/v1/files/{file_id:str}", http_method=READ)
-async def show_file(request: Request, file_id: str) -> dict[str, Any]:
+async def show_file(request: Request) -> dict[str, Any]:
     """Show one file."""
-    return as_json(await find.get(deps_of(request).store, authorise(request), file_id))
+    return as_json(await find.get(deps_of(request).store, authorise(request), parameters.in_path(request, "file_id")))
 
 
 @delete("/v1/files/{file_id:str}", status_code=200)
-async def delete_file(request: Request, file_id: str) -> dict[str, Any]:
+async def delete_file(request: Request) -> dict[str, Any]:
     """Delete a file for good."""
+    file_id = parameters.in_path(request, "file_id")
     await deleting.delete(deps_of(request).store, authorise(request), file_id)
     return {"id": file_id, "object": "file", "deleted": True}
 
 
 @route("/v1/files/{file_id:str}/content", http_method=READ)
-async def download(request: Request, file_id: str) -> Response[Any]:
+async def download(request: Request) -> Response[Any]:
     """Send a file's bytes, or the range of them that was asked for."""
-    file = await find.get(deps_of(request).store, authorise(request), file_id)
+    file = await find.get(deps_of(request).store, authorise(request), parameters.in_path(request, "file_id"))
     headers = {
         "etag": file.etag,
         "accept-ranges": "bytes",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
 
 from litestar.exceptions import LitestarException
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Histogram
 
 from overnight.api import errors, origin
 from overnight.domain import ids
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -37,7 +41,7 @@ _TOOK = Histogram(
 class Edge:
     """Wraps the application: the first to see a call and the last to see its answer."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], stalled_seconds: float) -> None:
+    def __init__(self, app: App, hosts: Iterable[str], stalled_seconds: float) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
         self._stalled = stalled_seconds
@@ -64,7 +68,7 @@ class _Call:
         self._stalled = False
         self._status = 0
 
-    async def run(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    async def run(self, app: App, hosts: frozenset[str]) -> None:
         scope = self._scope
         began = time.perf_counter()
         scope.setdefault("state", {})["request_id"] = self._id
@@ -77,7 +81,7 @@ class _Call:
             route = scope.get("path_template") or "none"
             _TOOK.labels(scope["method"], route, self._status).observe(time.perf_counter() - began)
 
-    async def receive(self) -> Any:
+    async def receive(self) -> Message:
         """Hand the next piece of the body on; one that does not come in time ends the call as if its caller left."""
         if self._body_ended:
             return await self._receive()

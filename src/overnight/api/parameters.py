@@ -9,6 +9,11 @@ from overnight.api.deps import Request
 from overnight.domain.errors import InvalidParameter
 
 
+def in_path(request: Request, name: str) -> str:
+    """The part of the path that a route calls `name`."""
+    return str(request.path_params[name])
+
+
 def text(request: Request, name: str) -> str | None:
     """A query parameter that may be given once. Raises InvalidParameter where it is given more often."""
     given = request.query_params.getall(name, [])
@@ -34,8 +39,15 @@ def choice(request: Request, name: str, *, default: str, allowed: Collection[str
     if given is None:
         return default
     if given not in allowed:
-        words = ", ".join(f"`{word}`" for word in allowed)
-        raise InvalidParameter(f"`{name}` must be one of {words}.", param=name)
+        raise InvalidParameter(f"`{name}` must be one of {_listed(allowed)}.", param=name)
+    return given
+
+
+def choices(request: Request, name: str, *, allowed: Collection[str]) -> list[str]:
+    """Some of some words, each as a parameter of its own; none where it is not given. Raises InvalidParameter."""
+    given = [str(value) for value in request.query_params.getall(name, [])]
+    if not set(given) <= set(allowed):
+        raise InvalidParameter(f"`{name}` may be given several times, each as one of {_listed(allowed)}.", param=name)
     return given
 
 
@@ -48,3 +60,7 @@ def as_list(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
         "last_id": data[-1]["id"] if data else None,
         "has_more": has_more,
     }
+
+
+def _listed(words: Collection[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
