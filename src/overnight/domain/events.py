@@ -71,7 +71,13 @@ def tell(event: str, error: BaseException | None = None, /, **facts: Any) -> Non
 def set_up_logging(level: str = "info", *, as_json: bool = False) -> None:
     """Send facts of `level` and above to standard error: for people, or a JSON object a line for programs."""
     render: Any = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            # The default shows local variables: prompts and answers would be among them.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
     processors: list[Any] = [
         structlog.processors.add_log_level,
