@@ -14,7 +14,7 @@ requests = st.lists(
 
 
 def plan(planner: Planner, given_requests: list[tuple[bytes, int | None]]) -> list[Block]:
-    blocks = []
+    blocks: list[Block] = []
     for line, (request, group) in enumerate(given_requests):
         blocks += planner.add(line, request, f"id-{line}", group)
     return [*blocks, *planner.finish()]
