@@ -210,7 +210,8 @@ CREATE TABLE answer (
 ) PARTITION BY RANGE (batch);
 
 -- Tries that were not final; those that were are in `answer`. Together they are the request log.
--- `try` says which attempt at the line it was, counted from 1 over all workers.
+-- `try` says which attempt at the line it was, counted from 1 over all workers. An attempt that used up no try is not
+-- `counted`; `lost` is one under which a local engine died.
 CREATE TABLE call (
     batch bigint NOT NULL,
     line integer NOT NULL,
@@ -221,6 +222,8 @@ CREATE TABLE call (
     status smallint,
     code text NOT NULL,
     message text NOT NULL,
+    counted boolean NOT NULL DEFAULT true,
+    lost boolean NOT NULL DEFAULT false,
     again_at timestamptz
 ) PARTITION BY RANGE (batch);
 CREATE INDEX call_of_line ON call (batch, line);

@@ -81,12 +81,12 @@ SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM updated) AS 
 WITH alive AS MATERIALIZED (
     SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
 ), noted AS (
-    INSERT INTO call (batch, line, worker, try, took_ms, status, code, message, again_at)
-    SELECT c.batch, c.line, alive.no, c.try, c.took_ms, c.status, c.code, c.message, c.again_at
+    INSERT INTO call (batch, line, worker, try, took_ms, status, code, message, counted, lost, again_at)
+    SELECT c.batch, c.line, alive.no, c.try, c.took_ms, c.status, c.code, c.message, c.counted, c.lost, c.again_at
     FROM alive, unnest(
         :batches::bigint[], :lines::integer[], :tries::smallint[], :took_ms::integer[], :statuses::smallint[],
-        :codes::text[], :messages::text[], :again_at::timestamptz[]
-    ) AS c (batch, line, try, took_ms, status, code, message, again_at)
+        :codes::text[], :messages::text[], :counted::boolean[], :lost::boolean[], :again_at::timestamptz[]
+    ) AS c (batch, line, try, took_ms, status, code, message, counted, lost, again_at)
     WHERE NOT EXISTS (SELECT FROM call o WHERE o.batch = c.batch AND o.line = c.line AND o.try = c.try)
     RETURNING 1
 )
@@ -105,6 +105,10 @@ WITH alive AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM ended) AS ended;
 
+-- name: list_leases
+-- What a worker holds; bounded by what it may lease.
+SELECT batch, seq FROM block WHERE state = 'leased' AND worker = :worker;
+
 -- name: list_batch_states
 -- Whether the batches that a worker holds may still start requests; a deleted one is missing.
 SELECT no, status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
@@ -113,12 +117,20 @@ FROM batch
 WHERE no = ANY (:batches::bigint[]);
 
 -- name: count_tries_of_block
--- For a block that was leased before: how often each of its lines was written down to be sent (`sent`), and how many
--- of these do not count as tries (`uncounted`).
-SELECT l.line, count(*)::integer AS sent, (
-    SELECT count(*) FROM call c
-    WHERE c.batch = :batch AND c.line = l.line AND c.code = ANY (:uncounted::text[])
-)::integer AS uncounted
-FROM attempt a, unnest(a.lines) AS l (line)
+-- For a block that was leased before: how often each of its lines was written down to be sent (`sent`), how many of
+-- these do not count as tries (`uncounted`), and how many were lost with their worker or their server (`losses`).
+SELECT l.line, count(*)::integer AS sent,
+    coalesce(min(c.uncounted), 0)::integer AS uncounted,
+    (count(*) - coalesce(min(c.known), 0))::integer AS losses
+FROM attempt a
+    CROSS JOIN unnest(a.lines) AS l (line)
+    LEFT JOIN (
+        SELECT line,
+            count(*) FILTER (WHERE NOT counted) AS uncounted,
+            count(*) FILTER (WHERE NOT lost) AS known
+        FROM call
+        WHERE batch = :batch AND line = ANY (:lines::integer[])
+        GROUP BY line
+    ) AS c ON c.line = l.line
 WHERE a.batch = :batch AND a.blocks @> ARRAY[:seq::integer] AND l.line = ANY (:lines::integer[])
 GROUP BY l.line;
