@@ -45,6 +45,7 @@ _FACTS = {
     "engine_down": _Fact(logging.WARNING, "the local engine is down and will be started again"),
     "database_started": _Fact(logging.INFO, "the embedded database is up"),
     "database_lost": _Fact(logging.WARNING, "the database cannot be reached"),
+    "incremental_failed": _Fact(logging.ERROR, "an incremental file could not be written and will be tried again"),
     "disk_low": _Fact(logging.ERROR, "the disk is almost full: nothing new is accepted or started"),
 }
 

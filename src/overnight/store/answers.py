@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from overnight.domain.limits import FRAME_LINES
 from overnight.domain.outcome import NO_USAGE, Usage
 from overnight.store import zstd
-from overnight.store.pool import Session, Store
+from overnight.store.pool import Row, Session, Store
 from overnight.store.statements import load
 
 _SQL = load("answer")
@@ -133,6 +133,11 @@ def _turned(
     if not rows:
         return {name: [] for name in names}
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+async def last_errors(session: Session, batch: int, lines: Sequence[int]) -> list[Row]:
+    """How the last try of each of these lines failed, of those that used up a try."""
+    return await session.rows(_SQL["list_last_errors"], batch=batch, lines=lines)
 
 
 async def stream(store: Store, batch: int, kind: int, start: int, stop: int) -> AsyncIterator[bytes]:

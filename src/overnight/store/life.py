@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import overnight
 from overnight.domain import events
+from overnight.store.answers import Fenced
 from overnight.store.pool import Session, Store
 from overnight.store.statements import load
 
@@ -19,6 +20,9 @@ DEAD_AFTER = timedelta(seconds=10)
 """A heartbeat older than this, by the database's clock, ends a worker's life."""
 
 BEAT_EVERY = 1.5
+
+LONGEST_LOCK_WAIT = "1s"
+"""Every write of a worker is far shorter; one that holds its rows for longer is frozen."""
 
 
 class Life:
@@ -93,7 +97,44 @@ def session_name(worker: int) -> str:
     return f"overnight worker {worker}"
 
 
+async def hold_fence(session: Session, worker: int) -> None:
+    """Keep a worker from being declared dead until this transaction ends. Raises Fenced where it was before.
+
+    The connection bears the worker's name as long, so that it can be ended from outside should this process freeze.
+    """
+    if await session.row(_SQL["hold_fence"], worker=worker, name=session_name(worker)) is None:
+        raise Fenced
+
+
+async def find_stale(store: Store, limit: timedelta) -> list[int]:
+    """Living workers whose heartbeat is older than `limit`."""
+    return [row["no"] for row in await store.rows(_SQL["find_stale_workers"], limit=limit)]
+
+
+async def declare_dead(store: Store, worker: int, limit: timedelta) -> bool:
+    """End a stale worker's life and give back what it held, in one transaction; False if it is not stale any more.
+
+    Raises asyncpg.LockNotAvailableError where one of its connections, or somebody else, holds a row for too long.
+    """
+    async with store.transaction() as session:
+        await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
+        if await session.row(_SQL["declare_dead_if_stale"], worker=worker, limit=limit) is None:
+            return False
+        await give_back(session, worker)
+    return True
+
+
+async def end_sessions(store: Store, worker: int) -> int:
+    """End the writing connections of a worker; what they had not committed is undone. Returns how many there were."""
+    return len(await store.rows(_SQL["end_sessions_of_worker"], name=session_name(worker)))
+
+
+async def forget_dead(store: Store) -> bool:
+    """Remove some rows of workers that died long ago; says whether there were any."""
+    return await store.run(_SQL["forget_dead_workers"]) > 0
+
+
 async def give_back(session: Session, worker: int) -> None:
-    """Give back whatever a dead worker held: its blocks, and the batches that it was checking or sealing."""
-    await session.run(_SQL["give_back_blocks_of_dead"], worker=worker)
+    """Give back whatever a dead worker held: the batches that it was checking or sealing, and its blocks."""
     await session.run(_SQL["give_back_batches_of_dead"], worker=worker)
+    await session.run(_SQL["give_back_blocks_of_dead"], worker=worker)

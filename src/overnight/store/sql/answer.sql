@@ -65,18 +65,18 @@ SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM counted) AS 
 -- Which of a block's lines are answered, when it is leased once more or sealed.
 SELECT line FROM answer WHERE batch = :batch AND line = ANY (:lines::integer[]);
 
--- name: count_tries
--- For lines of a block that was leased before: how often each was written down to be sent.
-SELECT l.line, count(*)::integer AS tries
-FROM attempt a, unnest(a.lines) AS l (line)
-WHERE a.batch = :batch AND l.line = ANY (:lines::integer[])
-GROUP BY l.line;
-
 -- name: list_last_calls
 -- The last known failure of each line that was tried before, with the moment from which it may be tried again.
 SELECT DISTINCT ON (line) line, try, status, code, message, again_at
 FROM call
 WHERE batch = :batch AND line = ANY (:lines::integer[])
+ORDER BY line, try DESC, at DESC;
+
+-- name: list_last_errors
+-- How the last try of each line failed, of those that used up a try.
+SELECT DISTINCT ON (line) line, status, code, message
+FROM call
+WHERE batch = :batch AND line = ANY (:lines::integer[]) AND counted
 ORDER BY line, try DESC, at DESC;
 
 -- name: list_segments

@@ -7,6 +7,13 @@ INSERT INTO beat (worker, at, slots)
 SELECT no, now(), :slots FROM registered
 RETURNING worker AS no;
 
+-- name: hold_fence
+-- For a write of several statements: the worker cannot be declared dead before it commits.
+SELECT no, set_config('application_name', :name, true) AS session
+FROM worker
+WHERE no = :worker AND dead_at IS NULL
+FOR SHARE;
+
 -- name: beat_if_alive
 -- No row back: this worker was declared dead.
 UPDATE beat b
@@ -16,11 +23,13 @@ WHERE b.worker = :worker AND w.no = b.worker AND w.dead_at IS NULL
 RETURNING b.at;
 
 -- name: find_stale_workers
--- Living workers whose heartbeat is older than it may be.
+-- Living workers whose heartbeat is older than it may be. No heartbeat could be written while the server was down:
+-- after its start all workers have as long again.
 SELECT w.no
 FROM worker w LEFT JOIN beat b ON b.worker = w.no
 WHERE w.dead_at IS NULL
     AND coalesce(b.at, w.started_at) < now() - :limit::interval
+    AND pg_postmaster_start_time() < now() - :limit::interval
 ORDER BY w.no
 LIMIT 100;
 
@@ -34,7 +43,7 @@ RETURNING w.no;
 
 -- name: end_sessions_of_worker
 -- A frozen worker may hold its row locked for ever: its connections are ended.
-SELECT pg_terminate_backend(pid)
+SELECT pg_terminate_backend(pid) AS ended
 FROM pg_stat_activity
 WHERE application_name = :name AND datname = current_database()
 LIMIT 100;

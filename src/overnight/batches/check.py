@@ -1,0 +1,97 @@
+"""What can be said of a request only together with its batch: its endpoint and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from overnight.domain.limits import MOST_PROBLEMS
+from overnight.domain.lines import Problem, shown
+from overnight.domain.prefix import Shape, read_shape
+
+MOST_NAMES_KEPT = 10_000
+
+
+@dataclass(slots=True)
+class BatchCheck:
+    """Checks the lines of a file against the batch that is made from it. The file's own check was made before."""
+
+    endpoint: str
+    resolve: Callable[[str], str | None]
+    """The model that a name stands for; None where nothing serves it."""
+    longest: int
+    """Bytes of a line."""
+    lines: int = 0
+    """Requests so far."""
+    model: str | None = None
+    """The one model of the batch, once a line has named one that is served."""
+    problems: list[Problem] = field(default_factory=list)
+    problem_count: int = 0
+    _models: dict[str, str | None] = field(default_factory=dict)
+    _first_name: str = ""
+
+    def read(self, number: int, line: bytes | None) -> Shape | None:
+        """Return the request of a line; None where it has a problem, which is noted."""
+        self.lines += 1
+        if line is None:
+            self.note(Problem("line_too_long", number, f"The line is longer than {self.longest:,} bytes."))
+            return None
+        try:
+            request = read_shape(line)
+        except msgspec.MsgspecError as e:
+            self.note(Problem("invalid_json_line", number, f"The line cannot be read: {e}."))
+            return None
+        if request.url != self.endpoint:
+            self._note_endpoint(number, request)
+            return None
+        name = request.body.model
+        model = self._models[name] if name in self._models else self._look_up(name)
+        if model == self.model and model is not None:
+            return request
+        return self._other_model(number, request, model)
+
+    def note(self, problem: Problem) -> None:
+        """Keep a problem; past the most that are shown only their number is kept."""
+        self.problem_count += 1
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+
+    def _look_up(self, name: str) -> str | None:
+        if len(self._models) >= MOST_NAMES_KEPT:
+            self._models.clear()
+        model = self._models[name] = self.resolve(name)
+        return model
+
+    def _note_endpoint(self, number: int, request: Shape) -> None:
+        says = (
+            f"The url of {shown(request.custom_id)} is {request.url!r}; the endpoint of the batch is {self.endpoint!r}."
+        )
+        self.note(Problem("mismatched_endpoint", number, says, "url"))
+
+    def _other_model(self, number: int, request: Shape, model: str | None) -> Shape | None:
+        name = shown(request.body.model)
+        if model is None:
+            says = f"{shown(request.custom_id)} names the model {name}, which no connected server serves."
+            self.note(Problem("model_not_found", number, says, "body.model"))
+            return None
+        if self.model is None:
+            self.model, self._first_name = model, name
+            return request
+        says = (
+            f"{shown(request.custom_id)} names the model {name}; lines before it name {self._first_name}. "
+            "A batch from a file uses one model."
+        )
+        self.note(Problem("mismatched_model", number, says, "body.model"))
+        return None
+
+
+def with_total(problems: Sequence[Problem], count: int) -> list[Problem]:
+    """The problems that are shown, the total in the message of the last one where there are more."""
+    found = list(problems[:MOST_PROBLEMS])
+    if count > len(found):
+        last = found[-1]
+        says = f"{last.message} This is the last of {len(found):,} problems shown; there are {count:,}."
+        found[-1] = Problem(last.code, last.line, says, last.param)
+    return found

@@ -1,0 +1,211 @@
+"""Batches as they are stored: one row each, moved from state to state by guarded statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from overnight.domain import ids
+from overnight.store.pool import Row, Session, Store
+from overnight.store.statements import load
+
+_SQL = load("batch")
+
+_END = {
+    None: _SQL["complete_if_sealed"],
+    "expired": _SQL["expire_if_sealed"],
+    "failed": _SQL["fail_if_sealed"],
+    "cancelled": _SQL["cancel_if_sealed"],
+}
+NEWEST = 2**63 - 1
+"""Above the number of every batch."""
+
+
+async def serialise_creates(session: Session) -> None:
+    """Let no other create count or add before this transaction ends."""
+    await session.run(_SQL["serialise_creates"])
+
+
+async def count_unanswered(session: Session) -> int:
+    """Requests accepted and not yet answered, over all batches whose requests may still start."""
+    row = await session.row(_SQL["count_unanswered"])
+    assert row is not None
+    count: int = row["requests"]
+    return count
+
+
+async def find_unfinished_of_file(session: Session, input_file: int) -> UUID | None:
+    """The id of the unfinished batch that was made from a file."""
+    row = await session.row(_SQL["find_unfinished_of_file"], input_file=input_file)
+    return None if row is None else row["id"]
+
+
+async def create(
+    session: Session,
+    *,
+    batch_id: UUID,
+    owner: int,
+    target: str,
+    endpoint: str,
+    input_file: int,
+    input_file_id: UUID,
+    completion_window: str,
+    window: timedelta,
+    metadata: dict[str, str],
+    defaults: dict[str, Any],
+    total: int,
+    output_expires_after: int | None,
+    retention: timedelta,
+) -> int:
+    """Store a new batch in the state `validating` and return its number."""
+    row = await session.row(
+        _SQL["create_batch"],
+        id=batch_id,
+        owner=owner,
+        target=target,
+        endpoint=endpoint,
+        input_file=input_file,
+        input_file_id=input_file_id,
+        completion_window=completion_window,
+        window=window,
+        metadata=metadata,
+        defaults=defaults,
+        total=total,
+        output_expires_after=output_expires_after,
+        retention=retention,
+    )
+    assert row is not None
+    number: int = row["no"]
+    return number
+
+
+async def find(session: Session, owner: int, batch_id: UUID) -> Row | None:
+    """An owner's batch."""
+    return await session.row(_SQL["find_batch"], owner=owner, id=batch_id)
+
+
+async def find_batch_no(store: Store, batch_id: str) -> int | None:
+    """The number of the batch with a public id, whoever owns it."""
+    found = ids.read(ids.BATCH, batch_id)
+    row = None if found is None else await store.row(_SQL["find_batch_no"], id=found)
+    return None if row is None else row["no"]
+
+
+async def find_place(session: Session, owner: int, batch_id: UUID) -> int | None:
+    """The number of an owner's batch."""
+    row = await session.row(_SQL["find_batch_no"], id=batch_id)
+    return None if row is None or row["owner"] != owner else row["no"]
+
+
+async def page(
+    session: Session,
+    owner: int,
+    *,
+    before: int,
+    statuses: Sequence[str],
+    text: str | None,
+    id_range: tuple[UUID, UUID] | None,
+    most: int,
+) -> list[Row]:
+    """An owner's batches below a number, newest first; `text` or `id_range` narrow them, see the statement."""
+    low, high = id_range or (None, None)
+    return await session.rows(
+        _SQL["list_batches"],
+        owner=owner,
+        before=before,
+        statuses=list(statuses),
+        text=text,
+        low=low,
+        high=high,
+        most=most,
+    )
+
+
+async def measure_progress(session: Session, batches: Sequence[int]) -> dict[int, Row]:
+    """For unfinished batches: number → `running`, `ahead`. What is exact is said at the statement."""
+    if not batches:
+        return {}
+    return {row["no"]: row for row in await session.rows(_SQL["measure_progress"], batches=list(batches))}
+
+
+async def measure_pool(store: Store) -> Row:
+    """What waits and what runs in the whole deployment."""
+    return await store.row(_SQL["measure_pool"])
+
+
+async def cancel_if_unfinished(session: Session, owner: int, batch: int) -> bool:
+    """Let a batch start nothing more and end as cancelled."""
+    return await session.row(_SQL["cancel_if_unfinished"], batch=batch, owner=owner) is not None
+
+
+async def claim_validating(store: Store, worker: int, only: int | None, *, may_read: bool) -> Row | None:
+    """Take the next batch to be checked. Without `may_read` only those whose outcome is known without a model."""
+    return await store.row(_SQL["claim_validating"], worker=worker, only=only, may_read=may_read)
+
+
+async def hold_validating(session: Session, batch: int, worker: int) -> bool:
+    """Keep a batch in the check of this worker until the transaction ends; False where it is no longer."""
+    return await session.row(_SQL["hold_validating"], batch=batch, worker=worker) is not None
+
+
+async def start_if_validated(session: Session, batch: int, worker: int, model: str, total: int) -> bool:
+    """Let the requests of a checked batch run."""
+    row = await session.row(_SQL["start_if_validated"], batch=batch, worker=worker, model=model, total=total)
+    return row is not None
+
+
+async def refuse_if_validating(
+    session: Session, batch: int, worker: int, code: str, message: str, errors: list[dict[str, Any]]
+) -> bool:
+    """End a batch whose input has problems."""
+    row = await session.row(
+        _SQL["refuse_if_validating"],
+        batch=batch,
+        worker=worker,
+        error_code=code,
+        error_message=message,
+        errors=errors,
+    )
+    return row is not None
+
+
+async def close_if_window_ended(store: Store, only: int | None) -> list[Row]:
+    """Let batches start nothing more whose window has ended; some at a time."""
+    return await store.rows(_SQL["close_if_window_ended"], only=only)
+
+
+async def claim_over(store: Store, worker: int, only: int | None) -> Row | None:
+    """Take a batch whose work is over, to seal it: first one whose sealing was interrupted."""
+    row = await store.row(_SQL["claim_finalizing"], worker=worker, only=only)
+    return row or await store.row(_SQL["finalize_if_over"], worker=worker, only=only)
+
+
+async def hold_finalizing(session: Session, batch: int, worker: int) -> Row | None:
+    """Lock a batch that this worker seals until the transaction ends; None where it does so no longer."""
+    return await session.row(_SQL["hold_finalizing"], batch=batch, worker=worker)
+
+
+async def end_if_sealed(
+    session: Session, held: Row, worker: int, output_file_id: UUID | None, error_file_id: UUID | None
+) -> bool:
+    """Give a batch its final state, the one that `ends_as` names; False where requests are without an answer."""
+    row = await session.row(
+        _END[held["ends_as"]],
+        batch=held["no"],
+        worker=worker,
+        output_file_id=output_file_id,
+        error_file_id=error_file_id,
+    )
+    return row is not None
+
+
+async def list_running(store: Store, after: int, most: int) -> list[Row]:
+    """Batches that may get results, above a number."""
+    return await store.rows(_SQL["list_running"], after=after, most=most)
+
+
+async def list_ended(store: Store, since: datetime, after: int, most: int) -> list[Row]:
+    """Batches with results that ended after a moment; those of the very moment above a number."""
+    return await store.rows(_SQL["list_ended"], since=since, after=after, most=most)

@@ -1,0 +1,70 @@
+"""Blocks: runs of requests of one batch, stored together in the order in which they are to start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from overnight.domain import plan
+from overnight.store import zstd
+from overnight.store.pool import Session
+from overnight.store.statements import load
+
+_SQL = load("block")
+
+_COLUMNS = ("batch", "seq", "model", "state", "count", "lines", "ids", "data")
+DELETED_AT_ONCE = 64
+CLOSED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A block as it is stored: the requests compressed, their line numbers in the same order, the hashes sorted."""
+
+    lines: list[int]
+    ids: list[int]
+    data: bytes
+
+
+def pack(block: plan.Block) -> Packed:
+    """Compress a planned block; about 3 µs a request."""
+    return Packed(block.lines, sorted(block.ids), zstd.compress(b"\n".join(block.requests)))
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The requests of a stored block."""
+    return zstd.decompress(data).split(b"\n")
+
+
+async def write(session: Session, batch: int, model: str, first: int, blocks: list[Packed]) -> None:
+    """Store new blocks, numbered from `first`; the caller's transaction holds the batch."""
+    await session.connection.copy_records_to_table(
+        "block",
+        columns=_COLUMNS,
+        records=[
+            (batch, first + i, model, "ready", len(block.lines), block.lines, block.ids, block.data)
+            for i, block in enumerate(blocks)
+        ],
+    )
+
+
+async def delete_some(session: Session, batch: int) -> bool:
+    """Delete some blocks of a batch; False when none is left."""
+    return await session.run(_SQL["delete_blocks"], batch=batch, most=DELETED_AT_ONCE) == DELETED_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A block that no worker can lease any more."""
+
+    seq: int
+    was_leased: bool
+    """Without that it has no answers, and nothing of it was ever sent."""
+    lines: list[int]
+    data: bytes
+
+
+async def close_some(session: Session, batch: int) -> list[Closed]:
+    """Close the next ready blocks of a batch, in their order; the caller's transaction holds the batch."""
+    rows = await session.rows(_SQL["close_ready_blocks"], batch=batch, most=CLOSED_AT_ONCE)
+    rows.sort(key=lambda row: row["seq"])
+    return [Closed(row["seq"], row["leases"] > 0, row["lines"], row["data"]) for row in rows]

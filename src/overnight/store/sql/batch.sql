@@ -1,0 +1,287 @@
+-- Every arrow between two states of a batch is one statement here, and its WHERE names the states it leaves.
+-- No row back: someone else was first.
+
+-- name: serialise_creates
+-- One create at a time counts what is in the queue and adds to it: so the capacity is exact. Held to the commit.
+SELECT pg_advisory_xact_lock(hashtext('overnight.create_batch'));
+
+-- name: count_unanswered
+-- Requests accepted and not yet answered, over all batches whose requests may still start.
+SELECT coalesce(sum(total - completed - failed - cancelled), 0)::bigint AS requests
+FROM batch
+WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+    AND ends_as IS NULL;
+
+-- name: find_unfinished_of_file
+-- The one batch that an input file may have at a time.
+SELECT id FROM batch
+WHERE input_file = :input_file
+    AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+LIMIT 1;
+
+-- name: create_batch
+-- A new batch from a file. The day of its number gets its partitions, where nobody has opened them yet.
+WITH today AS MATERIALIZED (
+    SELECT open_day(days_since_1970(now()))
+)
+INSERT INTO batch (no, id, owner, target, endpoint, source, status, input_file, input_file_id, completion_window,
+    metadata, defaults, total, output_expires_after, retention, created_at, expires_at)
+SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text, 'file', 'validating',
+    :input_file::bigint, :input_file_id::uuid, :completion_window::text, :metadata::jsonb, :defaults::jsonb,
+    :total::integer, :output_expires_after::integer, :retention::interval, now(), now() + :window::interval
+FROM today
+RETURNING no;
+
+-- name: find_batch
+-- The whole of one batch, for its owner.
+SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id,
+    completion_window, metadata, defaults, total, completed, failed, cancelled,
+    input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_nano_usd, cost_unknown_attempts,
+    error_code, error_message, errors, created_at, expires_at, in_progress_at, finalizing_at, completed_at, failed_at,
+    expired_at, cancelling_at, cancelled_at, ended_at + retention AS results_expires_at, now() AS now
+FROM batch
+WHERE owner = :owner AND id = :id;
+
+-- name: find_batch_no
+-- The number of a batch and its place in the owner's list, from its public id.
+SELECT no, owner FROM batch WHERE id = :id;
+
+-- name: list_batches
+-- One page of an owner's batches, newest first, below the number `before`. `statuses` empty: all of them.
+-- `text`: part of a metadata value; `low` and `high`: the ids that begin as the search does.
+SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id,
+    completion_window, metadata, defaults, total, completed, failed, cancelled,
+    input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_nano_usd, cost_unknown_attempts,
+    error_code, error_message, errors, created_at, expires_at, in_progress_at, finalizing_at, completed_at, failed_at,
+    expired_at, cancelling_at, cancelled_at, ended_at + retention AS results_expires_at, now() AS now
+FROM batch
+WHERE owner = :owner AND no < :before
+    AND (cardinality(:statuses::text[]) = 0 OR status = ANY (:statuses::text[]))
+    AND (:text::text IS NULL
+        OR id BETWEEN :low::uuid AND :high::uuid
+        OR EXISTS (SELECT FROM jsonb_each_text(metadata) AS m WHERE strpos(lower(m.value), lower(:text::text)) > 0))
+ORDER BY no DESC
+LIMIT :most;
+
+-- name: measure_progress
+-- For each of some unfinished batches: the requests that may be running, and those that start before its own.
+-- `running` is never too low by more than a heartbeat: of the requests in its leased blocks no more run than
+-- the workers which hold those blocks say they are running. `ahead` counts older batches of the same model;
+-- for a batch whose model is not known yet, all older ones.
+SELECT b.no, least(held.requests, held.running)::bigint AS running, coalesce(older.requests, 0)::bigint AS ahead
+FROM batch b
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(k.requests), 0) AS requests, coalesce(sum(beat.running), 0) AS running
+    FROM (
+        SELECT worker, sum(count) AS requests
+        FROM block
+        WHERE batch = b.no AND state = 'leased'
+        GROUP BY worker
+    ) AS k
+    LEFT JOIN beat ON beat.worker = k.worker
+) AS held
+CROSS JOIN LATERAL (
+    SELECT sum(o.total - o.completed - o.failed - o.cancelled) AS requests
+    FROM batch o
+    WHERE o.status IN ('validating', 'in_progress') AND o.ends_as IS NULL AND o.no < b.no
+        AND (b.model IS NULL OR o.model = b.model)
+) AS older
+WHERE b.no = ANY (:batches::bigint[]);
+
+-- name: measure_pool
+-- The whole deployment: what waits and what runs. A worker's numbers are at most one heartbeat old.
+SELECT work.unanswered, work.batches, fleet.running, fleet.slots,
+    extract(epoch FROM now() - waiting.since)::float8 AS oldest_waiting_seconds
+FROM (
+    SELECT count(*) AS batches,
+        coalesce(sum(total - completed - failed - cancelled) FILTER (WHERE ends_as IS NULL), 0)::bigint AS unanswered
+    FROM batch
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+) AS work
+CROSS JOIN (
+    SELECT coalesce(sum(b.running), 0)::bigint AS running, coalesce(sum(b.slots), 0)::bigint AS slots
+    FROM beat b JOIN worker w ON w.no = b.worker
+    WHERE w.dead_at IS NULL
+) AS fleet
+LEFT JOIN (
+    SELECT o.created_at AS since
+    FROM batch o
+    WHERE o.status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+        AND o.ends_as IS NULL
+        AND (o.status = 'validating'
+            OR EXISTS (SELECT FROM block k WHERE k.batch = o.no AND k.state = 'ready'))
+    ORDER BY o.no
+    LIMIT 1
+) AS waiting ON true;
+
+-- name: claim_validating
+-- The oldest batch that nobody checks, or that this worker left in the middle. Where no model is served a batch
+-- waits, unless its outcome is known without one: its file is known to be bad, or its window has closed.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), next AS MATERIALIZED (
+    SELECT b.no
+    FROM batch b CROSS JOIN alive LEFT JOIN file f ON f.no = b.input_file
+    WHERE b.status = 'validating' AND b.source = 'file' AND b.schema = 1
+        AND (b.validator IS NULL OR b.validator = alive.no)
+        AND (:only::bigint IS NULL OR b.no = :only)
+        AND (:may_read::boolean OR coalesce(f.problem_count, 0) > 0 OR b.expires_at <= now())
+    ORDER BY b.no
+    LIMIT 1
+    FOR NO KEY UPDATE OF b SKIP LOCKED
+)
+UPDATE batch b
+SET validator = alive.no
+FROM next, alive
+WHERE b.no = next.no
+RETURNING b.no, b.id, b.owner, b.endpoint, b.input_file, b.input_file_id;
+
+-- name: hold_validating
+-- Nobody changes the batch's state before the caller has committed its blocks.
+SELECT no FROM batch
+WHERE no = :batch AND status = 'validating' AND validator = :worker
+FOR SHARE;
+
+-- name: start_if_validated
+-- The whole file was found good: its requests may run.
+UPDATE batch
+SET status = 'in_progress', in_progress_at = now(), validator = NULL, model = :model, total = :total
+WHERE no = :batch AND status = 'validating' AND validator = :worker
+RETURNING no;
+
+-- name: refuse_if_validating
+-- The input has problems: nothing of it was accepted, so it is in no count.
+UPDATE batch
+SET status = 'failed', failed_at = now(), ended_at = now(), validator = NULL, total = 0,
+    error_code = :error_code, error_message = :error_message, errors = :errors::jsonb
+WHERE no = :batch AND status = 'validating' AND validator = :worker
+RETURNING no;
+
+-- name: cancel_if_unfinished
+-- One row, whatever the size. A batch that is ending already, in whichever way, goes on as it is.
+UPDATE batch
+SET status = 'cancelling', cancelling_at = now(), ends_as = 'cancelled'
+WHERE no = :batch AND owner = :owner AND status IN ('validating', 'in_progress') AND ends_as IS NULL
+RETURNING no;
+
+-- name: close_if_window_ended
+-- From here on nothing of these batches is started. One that has all its answers is not late.
+UPDATE batch
+SET ends_as = 'expired'
+WHERE status = 'in_progress' AND ends_as IS NULL AND no IN (
+    SELECT no FROM batch
+    WHERE status = 'in_progress' AND ends_as IS NULL AND expires_at <= now()
+        AND completed + failed + cancelled < total
+        AND (:only::bigint IS NULL OR no = :only)
+    ORDER BY no
+    LIMIT 100
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+RETURNING no, id, total - completed - failed - cancelled AS unanswered;
+
+-- name: claim_finalizing
+-- A batch whose sealing this worker left in the middle, or nobody does, and of which nothing runs.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), next AS MATERIALIZED (
+    SELECT b.no
+    FROM batch b CROSS JOIN alive
+    WHERE b.status = 'finalizing' AND b.schema = 1
+        AND (b.sealer IS NULL OR b.sealer = alive.no)
+        AND (:only::bigint IS NULL OR b.no = :only)
+        AND (b.completed + b.failed + b.cancelled = b.total
+            OR NOT EXISTS (SELECT FROM block k WHERE k.batch = b.no AND k.state = 'leased'))
+    ORDER BY b.no
+    LIMIT 1
+    FOR NO KEY UPDATE OF b SKIP LOCKED
+)
+UPDATE batch b
+SET sealer = alive.no
+FROM next, alive
+WHERE b.no = next.no
+RETURNING b.no, b.id, b.owner, b.ends_as, b.in_progress_at;
+
+-- name: finalize_if_over
+-- A batch with all its answers, or one of which nothing starts any more and nothing runs.
+-- A lease that was under way may still come through: sealing takes each block by its own state.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), next AS MATERIALIZED (
+    SELECT b.no
+    FROM batch b CROSS JOIN alive
+    WHERE b.status IN ('in_progress', 'cancelling') AND b.schema = 1
+        AND (:only::bigint IS NULL OR b.no = :only)
+        AND (b.completed + b.failed + b.cancelled = b.total
+            OR b.ends_as IS NOT NULL
+                AND NOT EXISTS (SELECT FROM block k WHERE k.batch = b.no AND k.state = 'leased'))
+    ORDER BY b.no
+    LIMIT 1
+    FOR NO KEY UPDATE OF b SKIP LOCKED
+)
+UPDATE batch b
+SET status = 'finalizing', finalizing_at = now(), sealer = alive.no, validator = NULL
+FROM next, alive
+WHERE b.no = next.no AND b.status IN ('in_progress', 'cancelling')
+RETURNING b.no, b.id, b.owner, b.ends_as, b.in_progress_at;
+
+-- name: hold_finalizing
+-- The sealer's own batch, locked before its blocks; what its two result streams hold so far.
+SELECT no, id, owner, ends_as, completed, failed, total - completed - failed - cancelled AS unanswered,
+    output_bytes, output_lines, error_bytes, error_lines,
+    now() + coalesce(make_interval(secs => output_expires_after), retention) AS results_expire_at
+FROM batch
+WHERE no = :batch AND status = 'finalizing' AND sealer = :worker
+FOR NO KEY UPDATE;
+
+-- name: complete_if_sealed
+-- Every request was answered.
+UPDATE batch
+SET status = 'completed', completed_at = now(), ended_at = now(), sealer = NULL,
+    output_file_id = :output_file_id::uuid, error_file_id = :error_file_id::uuid
+WHERE no = :batch AND status = 'finalizing' AND sealer = :worker AND ends_as IS NULL
+    AND completed + failed + cancelled = total
+RETURNING no;
+
+-- name: expire_if_sealed
+-- The window closed first.
+UPDATE batch
+SET status = 'expired', expired_at = now(), ended_at = now(), sealer = NULL,
+    output_file_id = :output_file_id::uuid, error_file_id = :error_file_id::uuid
+WHERE no = :batch AND status = 'finalizing' AND sealer = :worker AND ends_as = 'expired'
+    AND completed + failed + cancelled = total
+RETURNING no;
+
+-- name: fail_if_sealed
+-- The batch was stopped; why is in its error.
+UPDATE batch
+SET status = 'failed', failed_at = now(), ended_at = now(), sealer = NULL,
+    output_file_id = :output_file_id::uuid, error_file_id = :error_file_id::uuid
+WHERE no = :batch AND status = 'finalizing' AND sealer = :worker AND ends_as = 'failed'
+    AND completed + failed + cancelled = total
+RETURNING no;
+
+-- name: cancel_if_sealed
+-- The batch was cancelled. One that had not been checked yet has no requests with lines of their own: all are cancelled.
+UPDATE batch
+SET status = 'cancelled', cancelled_at = now(), ended_at = now(), sealer = NULL, cancelled = total - completed - failed,
+    output_file_id = :output_file_id::uuid, error_file_id = :error_file_id::uuid
+WHERE no = :batch AND status = 'finalizing' AND sealer = :worker AND ends_as = 'cancelled'
+    AND (completed + failed + cancelled = total OR in_progress_at IS NULL)
+RETURNING no;
+
+-- name: list_running
+-- Batches that may have results and are not at their end, by number: what the incremental files follow.
+SELECT no, id, output_bytes, error_bytes
+FROM batch
+WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+    AND in_progress_at IS NOT NULL AND no > :after
+ORDER BY no
+LIMIT :most;
+
+-- name: list_ended
+-- Batches that reached their end after a moment, oldest end first; those that never started have no results.
+SELECT no, id, output_bytes, error_bytes, ended_at
+FROM batch
+WHERE (ended_at, no) > (:since, :after) AND in_progress_at IS NOT NULL
+ORDER BY ended_at, no
+LIMIT :most;

@@ -1,0 +1,41 @@
+"""Declares workers dead whose heartbeat went stale, so that others go on with what they held."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import asyncpg
+
+from overnight.domain import events
+from overnight.store.life import DEAD_AFTER, declare_dead, end_sessions, find_stale
+from overnight.upkeep.deps import Upkeep
+
+TRIES = 3
+
+
+class Rescue:
+    """Looks after the other workers of the deployment; its own process knows by its heartbeat whether it lives."""
+
+    def __init__(self, deps: Upkeep, dead_after: timedelta = DEAD_AFTER) -> None:
+        self._deps = deps
+        self._dead_after = dead_after
+
+    async def round(self) -> bool:
+        """Declare up to 100 workers dead."""
+        store = self._deps.store
+        stale = await find_stale(store, self._dead_after)
+        declared = [worker for worker in stale if worker != self._deps.life.no and await self._declare(worker)]
+        return bool(declared)
+
+    async def _declare(self, worker: int) -> bool:
+        """A frozen worker may hold its row locked for ever: then its connections are ended, and it is tried again."""
+        for _ in range(TRIES):
+            try:
+                dead = await declare_dead(self._deps.store, worker, self._dead_after)
+            except asyncpg.LockNotAvailableError:
+                await end_sessions(self._deps.store, worker)
+                continue
+            if dead:
+                events.tell("worker_declared_dead", worker=worker)
+            return dead
+        return False
