@@ -67,21 +67,35 @@ def test_a_parent_whose_pipe_someone_else_holds_open_still_takes_the_engine_alon
 
 def test_the_end_of_its_input_ends_the_engine(tiny: Path) -> None:
     """Where there is no signal at a parent's death, the closed pipe tells of it."""
-    with subprocess.Popen(small(tiny).command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
+    with started(tiny, parent=os.getpid()) as child:
         assert child.stdout is not None
-        child.stdin.write(json.dumps({"api_key": "k", "parent": os.getpid()}).encode() + b"\n")
-        child.stdin.flush()
+        assert child.stdin is not None
         assert b"url" in child.stdout.readline()
 
         child.stdin.close()
 
-        assert child.wait(LIMIT) == 1
+        assert ended(child) == 1
 
 
 def test_an_engine_whose_parent_died_before_it_looked_does_not_start(tiny: Path) -> None:
-    order = json.dumps({"api_key": "k", "parent": os.getppid()}).encode() + b"\n"
+    with started(tiny, parent=os.getppid()) as child:
+        assert ended(child) == 1
+        assert child.stdout is not None
+        assert child.stdout.read() == b""
 
-    ran = subprocess.run(small(tiny).command, input=order, capture_output=True, timeout=LIMIT, check=False)
 
-    assert (ran.returncode, ran.stdout) == (1, b"")
+def started(tiny: Path, parent: int) -> subprocess.Popen[bytes]:
+    """An engine's process that is told that `parent` is its parent, its input left open."""
+    child = subprocess.Popen(small(tiny).command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    child.stdin.write(json.dumps({"api_key": "k", "parent": parent}).encode() + b"\n")
+    child.stdin.flush()
+    return child
+
+
+def ended(child: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process that ends by itself; it is killed when it does not."""
+    try:
+        return child.wait(LIMIT)
+    finally:
+        child.kill()
