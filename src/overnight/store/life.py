@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -32,9 +33,11 @@ class Life:
     begins a new life under a new number. `on_new_life` hears of that with the number of the old one.
     """
 
-    def __init__(self, store: Store, slots: int = 0) -> None:
+    def __init__(self, store: Store, slots: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._slots = slots
+        self._clock = clock
+        self._beginning = asyncio.Lock()
         self._confirmed = float("-inf")
         self.no = 0
         self.on_new_life: list[Callable[[int], None]] = []
@@ -42,7 +45,7 @@ class Life:
 
     async def begin(self) -> None:
         """Enter the deployment under a new number."""
-        sent = time.monotonic()
+        sent = self._clock()
         row = await self._store.row(
             _SQL["register_worker"],
             host=socket.gethostname(),
@@ -65,25 +68,30 @@ class Life:
         The fence stops writes, not spending: a worker that was frozen must not send before it knows that it lives.
         Counted from when the heartbeat was sent, by this process's own clock.
         """
-        return time.monotonic() - self._confirmed < DEAD_AFTER.total_seconds() / 2
+        return self._clock() - self._confirmed < DEAD_AFTER.total_seconds() / 2
 
     async def beat(self) -> bool:
         """One heartbeat. Where this worker was declared dead, a new life begins."""
-        sent = time.monotonic()
-        row = await self._store.row(_SQL["beat_if_alive"], worker=self.no, running=self.running())
-        if row is not None:
+        no, sent = self.no, self._clock()
+        row = await self._store.row(_SQL["beat_if_alive"], worker=no, running=self.running())
+        if row is None:
+            await self.reborn(no)
+        elif no == self.no:
             self._confirmed = sent
-            return False
-        await self.reborn()
         return False
 
-    async def reborn(self) -> None:
-        """Begin anew after the fence refused a write: what this worker held belongs to others now."""
-        old = self.no
-        events.tell("worker_was_dead", worker=old)
-        await self.begin()
-        for heard in self.on_new_life:
-            heard(old)
+    async def reborn(self, old: int) -> None:
+        """Begin anew after the fence refused a write of `old`: what it held belongs to others now.
+
+        Several of this process may learn of it at once; the first begins the one new life.
+        """
+        async with self._beginning:
+            if old != self.no:
+                return
+            events.tell("worker_was_dead", worker=old)
+            await self.begin()
+            for heard in self.on_new_life:
+                heard(old)
 
     async def end(self) -> None:
         """Leave the deployment: what is still held is given back at once."""

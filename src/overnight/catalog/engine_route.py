@@ -1,0 +1,75 @@
+"""A route to a local engine, whose address and key change with every start of it."""
+
+from __future__ import annotations
+
+from overnight.catalog.route import V1, Route, close_all
+from overnight.domain.targets import TARGETS
+from overnight.engine.supervise import EngineState, LocalEngine, Phase
+from overnight.store.served import Offer
+from overnight.upstreams.http import Endpoint, Pool
+
+
+class EngineRoute(Route):
+    """Requests wait while the engine is down; what it was running is no try of theirs."""
+
+    is_local = True
+
+    def __init__(self, engine: LocalEngine, *, most_reply_bytes: int) -> None:
+        super().__init__(engine.model.id)
+        self._engine = engine
+        self._most_reply_bytes = most_reply_bytes
+        self._pool: Pool | None = None
+        self._unused: list[Pool] = []
+        self._told = self.offers
+        engine.on_change(self._heard)
+        self._heard(engine.state)
+
+    @property
+    def slots(self) -> int:
+        return self._engine.slots
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        model = self._engine.model
+        targets = tuple(target.name for target in TARGETS.values() if (target.name == "embeddings") == model.embedding)
+        return (Offer(model.id, model.aliases, self._engine.context_length, targets),)
+
+    @property
+    def pool(self) -> Pool | None:
+        return self._pool
+
+    def most_running(self, now: float) -> int:
+        return self.slots if self._pool is not None else 0
+
+    def note_answer(self) -> None:
+        """The supervisor knows better than the answers whether the engine is well."""
+
+    def note_failure(self, now: float) -> None:
+        """See `note_answer`."""
+
+    def _heard(self, state: EngineState) -> None:
+        if self._pool is not None:
+            self._unused.append(self._pool)
+            self._pool = None
+        base_url = self._engine.base_url
+        if state.phase is Phase.READY and base_url is not None:
+            self._pool = Pool(
+                Endpoint(base_url + V1, self._engine.api_key),
+                most_connections=self.slots + 16,
+                most_reply_bytes=self._most_reply_bytes,
+            )
+            self.tell_change()
+
+    async def tend(self) -> bool:
+        """Close the connections to engines that are gone; says whether this one differs from what it offered."""
+        unused, self._unused = self._unused, []
+        await close_all(unused)
+        changed = self.offers != self._told
+        self._told = self.offers
+        return changed
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            self._unused.append(self._pool)
+            self._pool = None
+        await self.tend()

@@ -1,0 +1,25 @@
+"""Which model a name means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from overnight.store.served import Offer
+
+
+def resolve(served: Iterable[Offer], name: str, target: str) -> str | None:
+    """The canonical id of the model that `name` means for a target; None where nobody serves that.
+
+    An id wins over an alias, and both over servers that do not say what they serve and take every name as it is.
+    """
+    by_alias = as_it_is = None
+    for offer in served:
+        if target not in offer.targets:
+            continue
+        if offer.any_model:
+            as_it_is = name
+        elif offer.model == name:
+            return name
+        elif name in offer.aliases and by_alias is None:
+            by_alias = offer.model
+    return by_alias or as_it_is

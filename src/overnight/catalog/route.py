@@ -1,0 +1,97 @@
+"""One way to reach models: a server, what it serves, and whether it may be used now."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from overnight.domain.targets import TARGETS
+from overnight.store.served import Offer
+from overnight.upstreams.http import Pool
+
+V1 = "/v1"
+"""What the paths of OpenAI-compatible servers begin with."""
+
+
+class Route(ABC):
+    """A server that runs requests.
+
+    `slots` is how many of them it runs at once. `on_change` hears of everything that may let requests start: the
+    server came up, or lists other models.
+    """
+
+    is_local = False
+    """The server is an engine of this process: when it dies under a request, that was no try."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.on_change: list[Callable[[], None]] = []
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Requests that the server may run at once."""
+
+    @property
+    @abstractmethod
+    def offers(self) -> tuple[Offer, ...]:
+        """The models it serves; empty while that is not known."""
+
+    @property
+    @abstractmethod
+    def pool(self) -> Pool | None:
+        """The connections to it; None while it is down."""
+
+    @abstractmethod
+    def most_running(self, now: float) -> int:
+        """How many requests may run on it now, `now` by the monotonic clock: 0 while it is down."""
+
+    @abstractmethod
+    def note_answer(self) -> None:
+        """A request was answered, well or not: the server is there."""
+
+    @abstractmethod
+    def note_failure(self, now: float) -> None:
+        """A request failed by the server's fault."""
+
+    @abstractmethod
+    async def tend(self) -> bool:
+        """One round of looking after it; says whether its offers changed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give up all calls and close the connections."""
+
+    def is_up(self, now: float) -> bool:
+        """Whether a request may start on it."""
+        return self.most_running(now) > 0
+
+    @property
+    def takes_any_model(self) -> bool:
+        """Its server does not say what it serves."""
+        return any(offer.any_model for offer in self.offers)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that it says it serves."""
+        return tuple(offer.model for offer in self.offers if not offer.any_model)
+
+    def name_of(self, model: str) -> str | None:
+        """The name that a body must have for this server; None: whatever it has is fine."""
+        return None
+
+    @staticmethod
+    def path_of(url: str) -> str:
+        """The path of a target below the server's base URL."""
+        return TARGETS[url].path
+
+    def tell_change(self) -> None:
+        """Tell everyone that requests may be able to start."""
+        for hear in self.on_change:
+            hear()
+
+
+async def close_all(pools: list[Pool]) -> None:
+    """Close pools that are no longer used."""
+    await asyncio.gather(*(pool.close() for pool in pools))

@@ -1,0 +1,71 @@
+"""All routes of this process, and what it tells the deployment about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from overnight.catalog.route import Route
+from overnight.store.life import Life
+from overnight.store.pool import Store
+from overnight.store.served import Offer, list_served, serve
+
+TEND_EVERY = 5.0
+"""Seconds between two rounds of looking after the routes."""
+
+
+class Routes:
+    """The routes that a worker runs requests on, told to everybody as rows of `served`."""
+
+    def __init__(self, routes: Sequence[Route] = ()) -> None:
+        self._routes = list(routes)
+        self._told: tuple[int, tuple[Offer, ...]] | None = None
+        self._elsewhere: frozenset[str] = frozenset()
+        self.on_change: list[Callable[[], None]] = []
+        for route in self._routes:
+            route.on_change.append(self._tell_change)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What all routes together offer, each model once."""
+        found: dict[str, Offer] = {}
+        for route in self._routes:
+            for offer in route.offers:
+                found.setdefault(offer.model, offer)
+        return tuple(found[model] for model in sorted(found))
+
+    def models_of_others(self, route: Route) -> tuple[str, ...]:
+        """Models that somebody lists, so that a route which takes any name leaves them alone."""
+        listed = {model for other in self._routes if other is not route for model in other.models}
+        return tuple(sorted(listed | self._elsewhere))
+
+    async def round(self, store: Store, life: Life) -> bool:
+        """Look after each route, then tell what is offered, where that or this worker's number changed."""
+        changed = False
+        for route in self._routes:
+            changed |= await route.tend()
+        if changed:
+            self._tell_change()
+        offers = self.offers
+        if self._told != (life.no, offers):
+            told = (life.no, offers)
+            await serve(store, life.no, offers)
+            self._told = told
+        if any(route.takes_any_model for route in self._routes):
+            served = await list_served(store)
+            self._elsewhere = frozenset(s.model for s in served if s.worker != life.no and not s.any_model)
+        return False
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for route in self._routes:
+            await route.close()
+
+    def _tell_change(self) -> None:
+        for hear in self.on_change:
+            hear()

@@ -1,0 +1,141 @@
+"""Writes requests down before they are sent, in groups, a little ahead of time."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from overnight.domain.limits import Limits
+from overnight.store import leases
+from overnight.store.pool import LOST, Session
+from overnight.worker import room
+from overnight.worker.held import Flow, Held, Request
+from overnight.worker.pick import turns
+
+TAKEN_BACK_AT_ONCE = 5_000
+
+
+class Attempts:
+    """Keeps a reserve of written-down requests for each flow, so that a free slot never waits for a commit."""
+
+    def __init__(self, held: Held, limits: Limits) -> None:
+        self._held = held
+        self._limits = limits
+        self._groups = 0
+        self._turn = 0
+        self._commit = 0.005
+        """Seconds from noticing that a reserve is low until more is written down."""
+
+    async def round(self, session: Session) -> bool:
+        """Write down what the reserves lack, in one statement; says whether anything was chosen."""
+        now = monotonic()
+        for batch in list(self._held.batches.values()):
+            if not batch.closed and not batch.may_start(now):
+                self._held.close(batch)
+        chosen: list[Request] = []
+        for flow in self._held.flows.values():
+            chosen += self._choose(flow, now)
+        if chosen:
+            await self._write(session, chosen)
+        return bool(chosen)
+
+    async def take_back(self, session: Session) -> bool:
+        """Unwrite what was written down and will not be sent; says whether there was any."""
+        unsent = self._held.unsent[:TAKEN_BACK_AT_ONCE]
+        if not unsent:
+            return False
+        worker = self._held.worker
+        await leases.take_back(session, worker, unsent)
+        self._held.check(worker)
+        del self._held.unsent[: len(unsent)]
+        return True
+
+    def _choose(self, flow: Flow, now: float) -> list[Request]:
+        flow.rate.add(flow.ended, now)
+        flow.ended = 0
+        if not flow.untaken:
+            flow.wants_since = None
+            return []
+        running = len(flow.running)
+        cap = self._cap(flow, running, now)
+        if cap <= 0:
+            return []
+        flow.low = room.reserve_low(cap, flow.rate.value, self._commit)
+        lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit)
+        if not lines:
+            return []
+        sources = [s for s in flow.sources.values() if s.untaken or s.in_flight]
+        chosen = []
+        for index in turns(sources, lines):
+            self._turn += 1
+            sources[index].last_turn = self._turn
+            chosen.append(sources[index].take())
+        return chosen
+
+    def _cap(self, flow: Flow, running: int, now: float) -> int:
+        """How many requests of the flow could run, those that do included."""
+        if now < flow.held_until:
+            return 0
+        others = sum(len(sibling.running) for sibling in flow.siblings) - running
+        cap = min(
+            flow.route.most_running(now) - others,
+            self._limits.slots - self._held.running + running,
+        )
+        return cap if self._limits.per_model is None else min(cap, self._limits.per_model)
+
+    async def _write(self, session: Session, chosen: list[Request]) -> None:
+        worker = self._held.worker
+        self._groups += 1
+        groups: dict[int, tuple[list[int], list[int]]] = {}
+        for request in chosen:
+            block = request.block
+            lines, blocks = groups.setdefault(block.source.batch.no, ([], []))
+            lines.append(request.line)
+            if not blocks or (blocks[-1] != block.seq and block.seq not in blocks):
+                blocks.append(block.seq)
+        asked = monotonic()
+        try:
+            written = await leases.write_down(session, worker, self._groups, groups)
+        except BaseException as error:
+            self._undo(chosen, worker, unsure=isinstance(error, LOST))
+            raise
+        self._held.check(worker)
+        self._enter(chosen, written)
+        now = monotonic()
+        for flow in {request.block.source.flow for request in chosen}:
+            self._commit = room.smooth(self._commit, now - (flow.wants_since or asked))
+            flow.wants_since = None
+
+    def _enter(self, chosen: list[Request], written: set[int]) -> None:
+        """What was written down may be sent; a batch of which nothing was starts no more requests."""
+        for request in chosen:
+            source = request.block.source
+            request.group = self._groups
+            batch = source.batch
+            if batch.no in written and not batch.closed:
+                request.sent += 1
+                source.flow.reserve.append(request)
+                continue
+            source.in_flight -= 1
+            source.flow.in_flight -= 1
+            if batch.no in written:
+                self._held.unsend(request)
+            else:
+                self._held.drop(request)
+        for batch in {request.block.source.batch for request in chosen}:
+            if batch.no not in written and not batch.closed:
+                self._held.close(batch)
+
+    def _undo(self, chosen: list[Request], worker: int, *, unsure: bool) -> None:
+        """Nothing was written, or nobody knows: the requests get their turn again."""
+        if worker != self._held.worker:
+            return
+        for request in reversed(chosen):
+            source = request.block.source
+            source.in_flight -= 1
+            source.flow.in_flight -= 1
+            if unsure:
+                self._held.unsent.append((source.batch.no, self._groups, request.line))
+            if source.batch.closed:
+                self._held.drop(request)
+            else:
+                source.put_first(request)

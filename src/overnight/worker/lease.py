@@ -1,0 +1,234 @@
+"""Leases blocks: enough to keep the slots full, from several batches at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from overnight.catalog.route import Route
+from overnight.catalog.routes import Routes
+from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, MIB, Limits
+from overnight.store import leases
+from overnight.store.leases import LeasedBlock, Past, Wanted
+from overnight.store.pool import Session
+from overnight.worker import room
+from overnight.worker.clock import Clock
+from overnight.worker.held import Batch, Block, Flow, Held, Request, Source
+
+MOST_BYTES = 256 * MIB
+"""Of the requests held; those that run are most of them where slots are many or requests large."""
+MIX_BYTES = 64 * MIB
+MIX = 256
+"""Batches of which at least one block is held, so that a small batch need not wait for the end of a large block."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks for blocks when the last one found none."""
+LEAST_WAITING = 1_024
+"""So many requests of a batch may wait for another try; with more of them no block of it is leased."""
+POISON = 3
+"""A request that was in flight when so many workers or engines died runs alone the next time."""
+
+
+class Lessee:
+    """Leases blocks for the routes of a worker."""
+
+    def __init__(
+        self, held: Held, routes: Routes, limits: Limits, clock: Clock, only: Callable[[], int | None]
+    ) -> None:
+        self._held = held
+        self._routes = routes
+        self._limits = limits
+        self._clock = clock
+        self._only = only
+        self._arrived: deque[tuple[Route, LeasedBlock]] = deque()
+        """Leased, and not yet held: those leased before must be looked up first."""
+        self._after: dict[str, int] = {}
+        self._look_at: dict[tuple[str, bool], float] = {}
+        self._lines_each = float(BLOCK_LINES)
+        self._bytes_each = float(BLOCK_BYTES)
+
+    def forget(self) -> None:
+        """What was leased belongs to others."""
+        self._arrived.clear()
+        self.look_now()
+
+    def look_now(self) -> None:
+        """There may be new work."""
+        self._look_at.clear()
+
+    async def reconcile(self, session: Session) -> None:
+        """Give back what a broken statement may have leased without our knowing."""
+        worker = self._held.worker
+        mine = await leases.list_leases(session, worker)
+        self._held.check(worker)
+        known = {(block.source.batch.no, block.seq) for batch in self._held.batches.values() for block in batch.blocks}
+        known |= {(block.batch.no, block.seq) for _, block in self._arrived}
+        unknown = [(batch, seq, False) for batch, seq in mine if (batch, seq) not in known]
+        if unknown:
+            await leases.end_leases(session, worker, unknown)
+            self._held.check(worker)
+
+    async def round(self, session: Session) -> bool:
+        """Lease what there is room for; says whether anything came."""
+        found = bool(self._arrived)
+        await self._hold_arrived(session)
+        for route in self._routes:
+            wanted = self._wanted(route)
+            if wanted is not None:
+                found |= await self._lease(session, route, wanted)
+        return found
+
+    # -- what to ask for ---------------------------------------------------------------------------------------
+
+    def _wanted(self, route: Route) -> Wanted | None:
+        now = monotonic()
+        if not route.offers or not route.is_up(now):
+            return None
+        flows = self._held.flows_of(route)
+        lines = self._lines(route, flows)
+        mixing = lines == 0
+        if now < self._look_at.get((route.name, mixing), 0.0):
+            return None
+        self._look_at[route.name, mixing] = now + LOOK_EVERY
+        blocks = self._mix_blocks() if mixing else self._blocks(lines)
+        if blocks <= 0:
+            return None
+        sources = [source for flow in flows for source in flow.sources.values()]
+        most_waiting = max(LEAST_WAITING, 2 * route.slots)
+        skipped = [s.batch.no for s in sources if s.waiting >= most_waiting or (mixing and s.untaken)]
+        held = sum(1 for source in sources if source.untaken)
+        return Wanted(
+            models=None if route.takes_any_model else route.models,
+            other_models=(*self._full_models(flows), *self._models_of_others(route)),
+            most=blocks,
+            of_each=1 if mixing else -(-blocks // (held + 1)),
+            after=self._after.get(route.name, 0),
+            only=self._only(),
+            skipped=skipped,
+        )
+
+    def _lines(self, route: Route, flows: list[Flow]) -> int:
+        cap = min(route.slots, self._limits.slots)
+        if self._limits.per_model is not None and not route.takes_any_model:
+            cap = min(cap, self._limits.per_model * len(route.models))
+        return room.lines_to_lease(
+            cap,
+            sum(flow.in_flight for flow in flows),
+            sum(flow.untaken for flow in flows),
+            sum(flow.rate.value for flow in flows),
+        )
+
+    def _blocks(self, lines: int) -> int:
+        if not self._held.batches:
+            # One block always fits, however large its requests are.
+            return max(1, room.blocks_to_lease(lines, self._lines_each, self._bytes_each, MOST_BYTES))
+        left = MOST_BYTES - self._held.bytes
+        return room.blocks_to_lease(lines, self._lines_each, self._bytes_each, left)
+
+    def _mix_blocks(self) -> int:
+        left = MIX_BYTES - self._held.bytes
+        most = min(MIX - len(self._held.batches), room.MOST_BLOCKS)
+        return min(most, int(left // self._bytes_each))
+
+    def _full_models(self, flows: list[Flow]) -> list[str]:
+        """Models that have enough under a cap of their own, while their route has slots for others."""
+        cap = self._limits.per_model
+        if cap is None:
+            return []
+        return [f.model for f in flows if not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value)]
+
+    def _models_of_others(self, route: Route) -> tuple[str, ...]:
+        return self._routes.models_of_others(route) if route.takes_any_model else ()
+
+    # -- what comes --------------------------------------------------------------------------------------------
+
+    async def _lease(self, session: Session, route: Route, wanted: Wanted) -> bool:
+        worker = self._held.worker
+        asked = monotonic()
+        blocks, now = await leases.lease(session, worker, wanted)
+        self._held.check(worker)
+        self._clock.set(now, asked)
+        if not blocks:
+            return False
+        self._look_at.clear()
+        self._arrived.extend((route, block) for block in blocks)
+        self._after[route.name] = max((b.batch.no for b in blocks), key=lambda no: (no <= wanted.after, no))
+        self._lines_each = sum(len(b.lines) for b in blocks) / len(blocks)
+        self._bytes_each = sum(sum(map(len, b.requests)) for b in blocks) / len(blocks)
+        await self._hold_arrived(session)
+        return True
+
+    async def _hold_arrived(self, session: Session) -> None:
+        worker = self._held.worker
+        while self._arrived:
+            route, leased = self._arrived[0]
+            answered: set[int] = set()
+            past: dict[int, Past] = {}
+            if leased.was_leased_before:
+                answered = await leases.answered(session, leased.batch.no, leased.lines)
+                past = await leases.past(session, leased.batch.no, leased.seq, leased.lines)
+                self._held.check(worker)
+            self._arrived.popleft()
+            self._hold(route, leased, answered, past)
+
+    def _hold(self, route: Route, leased: LeasedBlock, answered: set[int], past: dict[int, Past]) -> None:
+        batch = self._batch(leased)
+        source = self._source(batch, self._flow(route, leased.model))
+        block = Block(source, leased.seq)
+        batch.blocks.add(block)
+        for line, text in zip(leased.lines, leased.requests, strict=True):
+            if line in answered:
+                continue
+            request = Request(block, line, text)
+            block.pending += 1
+            self._held.bytes += len(text)
+            before = past.get(line)
+            if before is None or not self._recall(source, request, before):
+                block.requests.append(request)
+        batch.unanswered += block.pending
+        source.untaken += len(block.requests)
+        source.flow.untaken += len(block.requests)
+        if block.requests:
+            source.blocks.append(block)
+        if not block.pending:
+            self._held.let_go.append(block)
+
+    def _recall(self, source: Source, request: Request, before: Past) -> bool:
+        """Take up a request that was sent before; says whether it has to wait for its next try."""
+        request.sent = before.sent
+        request.uncounted = before.uncounted
+        request.losses = before.losses
+        request.alone = before.losses >= POISON
+        if before.again_at is None:
+            return False
+        until = self._clock.monotonic_of(before.again_at)
+        if until <= monotonic():
+            return False
+        source.flow.wait(request, until)
+        return True
+
+    def _batch(self, leased: LeasedBlock) -> Batch:
+        batch = self._held.batches.get(leased.batch.no)
+        if batch is None:
+            ends = leased.batch.expires_at
+            closes = None if ends is None else self._clock.monotonic_of(ends)
+            batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes)
+        # A batch that was paused while some of its requests ran, and goes on now.
+        batch.closed = False
+        return batch
+
+    def _flow(self, route: Route, model: str) -> Flow:
+        key = (route.name, model)
+        flow = self._held.flows.get(key)
+        if flow is None:
+            flow = self._held.flows[key] = Flow(route, model, monotonic())
+            siblings = self._held.flows_of(route)
+            for sibling in siblings:
+                sibling.siblings = siblings
+        return flow
+
+    def _source(self, batch: Batch, flow: Flow) -> Source:
+        source = batch.sources.get(flow)
+        if source is None:
+            source = batch.sources[flow] = flow.sources[batch.no] = Source(batch, flow)
+        return source

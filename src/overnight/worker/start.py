@@ -1,0 +1,246 @@
+"""Starts requests that are written down, and sees to what becomes of each.
+
+All of it runs in callbacks: the connection that brings an answer hands it over, and the next request starts on it.
+There is no task and no future for a request.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+
+from overnight.domain import ids, result
+from overnight.domain.body import prepare, read_request
+from overnight.domain.limits import Limits
+from overnight.domain.outcome import Again, Done, GiveUp, Try, decide
+from overnight.store.answers import ERROR, OUTPUT, Answer
+from overnight.store.leases import FailedCall
+from overnight.store.life import Life
+from overnight.upstreams.answer import read_reply
+from overnight.upstreams.http import Broken, Call, Reply
+from overnight.worker.clock import Clock
+from overnight.worker.held import Flow, Held, Request
+from overnight.worker.lease import POISON
+from overnight.worker.record import Recorder
+
+LONGEST_QUEUED_WAIT = timedelta(minutes=15)
+LOST_WAIT = 0.25
+"""Seconds, doubling with each loss; the supervisor of a local engine needs a moment to see that it died."""
+LONGEST_LOST_WAIT = 5.0
+MOST_TRIES_STORED = 32_767
+
+
+class Starter:
+    """Keeps the slots of all flows full for as long as there are requests written down."""
+
+    def __init__(
+        self,
+        held: Held,
+        life: Life,
+        limits: Limits,
+        clock: Clock,
+        recorder: Recorder,
+        ring: Callable[[], None],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._held = held
+        self._life = life
+        self._limits = limits
+        self._clock = clock
+        self._recorder = recorder
+        self._ring = ring
+        self._chance = chance
+        self.stopping = False
+        """Nothing starts any more."""
+        self.cutting = False
+        """What still runs is given up and goes back."""
+
+    # -- starting ----------------------------------------------------------------------------------------------
+
+    def pump_all(self) -> None:
+        """Start what may start, on all flows."""
+        for flow in list(self._held.flows.values()):
+            self.pump(flow)
+
+    def pump(self, flow: Flow) -> None:
+        """Start requests of a flow while there are free slots; ask for more to be written down in good time."""
+        if flow.reserve and not self.stopping:
+            now = monotonic()
+            room = self._room(flow, now)
+            while room > 0 and flow.reserve:
+                request = flow.reserve[0]
+                batch = request.block.source.batch
+                if not batch.may_start(now):
+                    self._held.close(batch)
+                elif request.alone and not self._may_run_alone(request):
+                    break
+                else:
+                    flow.reserve.popleft()
+                    self._start(flow, request, now)
+                    room -= 1
+        if len(flow.reserve) < flow.low and flow.untaken and flow.wants_since is None:
+            flow.wants_since = monotonic()
+            self._ring()
+
+    def _room(self, flow: Flow, now: float) -> int:
+        held = self._held
+        if self._recorder.is_full or now < flow.held_until or not self._life.may_start():
+            return 0
+        if held.alone is not None:
+            return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
+        on_route = sum([len(sibling.running) for sibling in flow.siblings])
+        room = min(flow.route.most_running(now) - on_route, self._limits.slots - held.running)
+        if self._limits.per_model is not None:
+            room = min(room, self._limits.per_model - held.running_of(flow.model))
+        return room
+
+    def _may_run_alone(self, request: Request) -> bool:
+        """From now on nothing starts until what runs has ended, and then this request runs by itself."""
+        self._held.alone = request
+        return self._held.running == 0
+
+    def _start(self, flow: Flow, request: Request, now: float) -> None:
+        batch = request.block.source.batch
+        stored = read_request(request.text)
+        request.custom_id = stored.custom_id
+        request.started = now
+        body = prepare(bytes(stored.body), batch.url, batch.defaults, flow.server_name)
+        call = Call(flow.route.path_of(batch.url), body, self._limits.request_seconds, request, self._ended)
+        flow.running.add(call)
+        self._held.running += 1
+        pool = flow.route.pool
+        assert pool is not None
+        pool.send(call)
+
+    # -- what became of it -------------------------------------------------------------------------------------
+
+    def _ended(self, call: Call, came: Reply | Broken) -> None:
+        request = call.what
+        assert type(request) is Request
+        source = request.block.source
+        if source.batch.forgotten:
+            return
+        flow = source.flow
+        flow.running.discard(call)
+        flow.in_flight -= 1
+        flow.ended += 1
+        source.in_flight -= 1
+        self._held.running -= 1
+        was_alone = self._held.alone is request
+        now = monotonic()
+        came_to = read_reply(
+            came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.moment(now)
+        )
+        if came_to.code is None:
+            flow.route.note_answer()
+            self._answer(request, came_to, now)
+        else:
+            self._failed(request, came_to, came, now)
+        if was_alone:
+            self._held.alone = None
+            self.pump_all()
+        else:
+            for sibling in flow.siblings:
+                self.pump(sibling)
+
+    def _failed(self, request: Request, tried: Try, came: Reply | Broken, now: float) -> None:
+        flow = request.block.source.flow
+        if tried.blames_route:
+            flow.route.note_failure(now)
+        elif isinstance(came, Reply):
+            flow.route.note_answer()
+        if self.cutting and isinstance(came, Broken):
+            self._hand_back(request, tried, now)
+        elif tried.queued:
+            self._wait_for_model(request, tried, now)
+        elif tried.lost_server and flow.route.is_local:
+            self._lose_server(request, tried, isinstance(came, Broken) and not came.sent, now)
+        else:
+            self._decide(request, tried, now)
+
+    def _decide(self, request: Request, tried: Try, now: float) -> None:
+        batch = request.block.source.batch
+        match decide(tried, request.tries, self._clock.now(), batch.window_ends, self._chance()):
+            case Done():
+                self._answer(request, tried, now)
+            case GiveUp(reason):
+                self._answer(request, replace(tried, message=f"{tried.message} No further try: {reason}."), now)
+            case Again(at):
+                self._try_again(request, tried, self._clock.monotonic_of(at), now)
+
+    def _answer(self, request: Request, tried: Try, now: float) -> None:
+        block = request.block
+        batch = block.source.batch
+        started_ms = self._clock.milliseconds(request.started)
+        request_id = ids.show(ids.REQUEST, ids.new(started_ms))
+        answer = Answer(
+            line=request.line,
+            text=result.of_try(batch.id, request.line, request.custom_id, request_id, tried),
+            kind=OUTPUT if tried.code is None else ERROR,
+            tries=min(request.tries, MOST_TRIES_STORED),
+            status=tried.status,
+            code=tried.code,
+            started_ms=started_ms,
+            took_ms=int((now - request.started) * 1000),
+            usage=tried.usage,
+        )
+        self._held.bytes -= len(request.text)
+        self._recorder.add(block, answer, now)
+
+    def _try_again(
+        self, request: Request, tried: Try, until: float, now: float, *, counted: bool = True, lost: bool = False
+    ) -> None:
+        """Note the try, and let the request wait; one of a batch that starts nothing more is left to its end."""
+        source = request.block.source
+        request.uncounted += not counted
+        self._recorder.calls.append(
+            FailedCall(
+                batch=source.batch.no,
+                line=request.line,
+                attempt=min(request.sent, MOST_TRIES_STORED),
+                took_ms=int((now - request.started) * 1000),
+                status=tried.status,
+                code=tried.code or "",
+                message=tried.message,
+                again_at=self._clock.moment(until),
+                counted=counted,
+                lost=lost,
+            )
+        )
+        if source.batch.closed or self.cutting:
+            self._held.drop(request)
+        else:
+            source.flow.wait(request, until)
+
+    def _hand_back(self, request: Request, tried: Try, now: float) -> None:
+        """This process stops: whoever takes the request over starts it at once, and this was no try."""
+        self._try_again(request, tried, now, now, counted=False)
+
+    def _wait_for_model(self, request: Request, tried: Try, now: float) -> None:
+        """The model waits for a machine: nothing of it starts for a while, and this was no try."""
+        wait = min(tried.retry_after or LONGEST_QUEUED_WAIT, LONGEST_QUEUED_WAIT).total_seconds()
+        flow = request.block.source.flow
+        flow.held_until = max(flow.held_until, now + wait)
+        self._try_again(request, tried, now + wait, now, counted=False)
+
+    def _lose_server(self, request: Request, tried: Try, unsent: bool, now: float) -> None:
+        """The engine died: it is started again, and this was no try, unless the request is what it dies of."""
+        if unsent:
+            request.sent -= 1
+            self._held.unsent.append((request.block.source.batch.no, request.group, request.line))
+            if request.block.source.batch.closed:
+                self._held.drop(request)
+            else:
+                request.block.source.flow.wait(request, now + LOST_WAIT)
+            return
+        request.losses += 1
+        if request.alone:
+            says = f"{request.losses} engines died while this request ran, at last alone: it is not tried again."
+            self._answer(request, replace(tried, code="upstream_error", message=says), now)
+            return
+        request.alone = request.losses >= POISON
+        wait = min(LOST_WAIT * 2.0 ** min(request.losses - 1, 16), LONGEST_LOST_WAIT)
+        self._try_again(request, tried, now + wait, now, counted=False, lost=True)

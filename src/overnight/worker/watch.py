@@ -1,0 +1,56 @@
+"""Sees within a second when a batch is cancelled, paused or closed, and lets go of blocks that have ended."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from overnight.store import leases
+from overnight.store.pool import Session
+from overnight.worker.clock import Clock
+from overnight.worker.held import Held
+
+LOOK_EVERY = 1.0
+LET_GO_AT_ONCE = 1_000
+
+
+class Watch:
+    """Looks at the batches of which blocks are held."""
+
+    def __init__(self, held: Held, clock: Clock) -> None:
+        self._held = held
+        self._clock = clock
+        self._look_at = 0.0
+
+    def look_now(self) -> None:
+        """Something may have changed."""
+        self._look_at = 0.0
+
+    async def round(self, session: Session) -> None:
+        """Close here what may start nothing more: nothing of it starts, what runs may end."""
+        asked = monotonic()
+        if asked < self._look_at or not self._held.batches:
+            return
+        self._look_at = asked + LOOK_EVERY
+        worker = self._held.worker
+        looked_at = list(self._held.batches.values())
+        states, now = await leases.states(session, [batch.no for batch in looked_at])
+        self._held.check(worker)
+        if now is not None:
+            self._clock.set(now, asked)
+        for batch in looked_at:
+            state = states.get(batch.no)
+            if not batch.closed and (state is None or not state.is_live):
+                self._held.close(batch)
+
+    async def let_go(self, session: Session) -> bool:
+        """Give up the leases of blocks of which nothing is pending; says whether there were any."""
+        ended = self._held.let_go[:LET_GO_AT_ONCE]
+        if not ended:
+            return False
+        worker = self._held.worker
+        await leases.end_leases(session, worker, [(b.source.batch.no, b.seq, b.whole) for b in ended])
+        self._held.check(worker)
+        del self._held.let_go[: len(ended)]
+        for block in ended:
+            self._held.part_with(block)
+        return True

@@ -1,0 +1,205 @@
+"""Runs requests: leases blocks, keeps the slots of its routes full, and stores what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from overnight.catalog.routes import TEND_EVERY, Routes
+from overnight.domain import events
+from overnight.domain.limits import Limits
+from overnight.loops import Bell, repeat
+from overnight.store.answers import Fenced
+from overnight.store.life import BEAT_EVERY, Life
+from overnight.store.pool import LOST, Session, Store
+from overnight.worker.attempt import Attempts
+from overnight.worker.clock import Clock
+from overnight.worker.connection import Connection
+from overnight.worker.held import Held, Request, Superseded
+from overnight.worker.lease import Lessee
+from overnight.worker.record import Recorder
+from overnight.worker.start import Starter
+from overnight.worker.watch import Watch
+
+LOOK_EVERY = 0.25
+"""Seconds between two rounds when nothing rings."""
+BEAT_WITHIN = 5.0
+STORE_WITHIN = 5.0
+"""Seconds after the grace in which a stopping worker stores its answers; more are needed only without a database."""
+
+
+class Worker:
+    """One process's share of the running.
+
+    Requests start and end in callbacks (`Starter`). Everything that touches the database is one sequence of
+    statements on one connection, a round after the other: so no two of them can overtake each other.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        life: Life,
+        limits: Limits,
+        routes: Routes,
+        *,
+        bell: Bell,
+        only: Callable[[], int | None] = lambda: None,
+        on_committed: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`bell` rings when there may be new work or a cancelled batch; `only` restricts the worker to one batch.
+
+        `on_committed` hears the number of each batch of which answers became durable.
+        """
+        self._store = store
+        self._life = life
+        self._routes = routes
+        self._outer_bell = bell
+        self._bell = Bell()
+        self._routes_bell = Bell()
+        self._rounds = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._connection = Connection(store, life)
+        clock = Clock()
+        self._held = Held(life.no)
+        self._recorder = Recorder(self._held, self._bell.ring, on_committed)
+        self._lessee = Lessee(self._held, routes, limits, clock, only)
+        self._attempts = Attempts(self._held, limits)
+        self._watch = Watch(self._held, clock)
+        self._starter = Starter(self._held, life, limits, clock, self._recorder, self._bell.ring)
+        life.running = lambda: self._held.running
+        life.on_new_life.append(self._begin_anew)
+        routes.on_change.append(self.wake)
+
+    @property
+    def running(self) -> int:
+        """Requests that run now."""
+        return self._held.running
+
+    def wake(self) -> None:
+        """There may be new work, a cancelled batch, or a server that came up."""
+        self._lessee.look_now()
+        self._watch.look_now()
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """Run until cancelled. Routes are looked after and the heartbeat beats meanwhile."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(repeat("beat", self.beat, every=BEAT_EVERY))
+                group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
+                group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self._bell))
+                group.create_task(self._listen())
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._connection.close()
+
+    async def beat(self) -> bool:
+        """One heartbeat. It comes again soon where the database cannot be reached: others count the seconds."""
+        try:
+            async with asyncio.timeout(BEAT_WITHIN):
+                await self._life.beat()
+        except LOST:
+            # The round tells of it; nothing starts meanwhile, since the last heartbeat grows old.
+            return False
+        return False
+
+    async def tend_routes(self) -> bool:
+        """Look after the routes and tell the deployment what they serve."""
+        return await self._routes.round(self._store, self._life)
+
+    async def round(self) -> bool:
+        """Do once all that touches the database; says whether to come again at once."""
+        async with self._rounds:
+            if self._held.worker != self._life.no:
+                self._begin_anew(self._held.worker)
+            worker = self._held.worker
+            try:
+                return await self._take_steps(await self._connection.session())
+            except Superseded:
+                return True
+            except Fenced:
+                await self._life.reborn(worker)
+                return True
+            except LOST as error:
+                await self._connection.lose(error)
+                return False
+
+    async def stop(self, grace: float) -> None:
+        """Start nothing more, store what ends within `grace` seconds, and give back the rest.
+
+        Ends soon after the grace, whatever happens. The heartbeat must beat on until it returns.
+        """
+        events.tell("stopping", running=self.running)
+        self._starter.stopping = True
+        ends = monotonic() + grace
+        while not self._is_clear():
+            now = monotonic()
+            if now >= ends and not self._starter.cutting:
+                self._cut()
+            if now >= ends + STORE_WITHIN:
+                return
+            if not await self.round():
+                await self._bell.wait(0.05)
+
+    async def _take_steps(self, session: Session) -> bool:
+        if self._connection.is_new:
+            await self._lessee.reconcile(session)
+            self._connection.is_new = False
+        await self._watch.round(session)
+        if self._starter.stopping:
+            for batch in self._held.batches.values():
+                self._held.close(batch)
+        self._held.take_up_due(monotonic())
+        found = False
+        while await self._recorder.note_calls(session):
+            found = True
+        found |= await self._attempts.take_back(session)
+        found |= await self._watch.let_go(session)
+        if not self._starter.stopping:
+            found |= await self._attempts.round(session)
+            self._starter.pump_all()
+            found |= await self._lessee.round(session)
+        done = self._starter.stopping and not self._held.running
+        found |= await self._recorder.flush(session, everything=done)
+        self._set_timer()
+        return found
+
+    def _set_timer(self) -> None:
+        """Ring when the next flush or the next try of a waiting request is due."""
+        now = monotonic()
+        due = self._held.next_due()
+        wait = self._recorder.wait(now) if due is None else min(self._recorder.wait(now), due - now)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._bell.ring)
+
+    async def _listen(self) -> None:
+        while True:
+            await self._outer_bell.wait(LOOK_EVERY * 1_000)
+            self.wake()
+
+    def _begin_anew(self, _: int) -> None:
+        """What was held belongs to others: forget it, and give up what runs."""
+        calls = self._held.begin(self._life.no)
+        self._recorder.forget()
+        self._lessee.forget()
+        for call in calls:
+            assert type(call.what) is Request
+            pool = call.what.block.source.flow.route.pool
+            if pool is not None:
+                pool.cancel(call)
+        self._routes_bell.ring()
+        self.wake()
+
+    def _cut(self) -> None:
+        """Give up what still runs: it goes back."""
+        self._starter.cutting = True
+        for flow in self._held.flows.values():
+            for call in list(flow.running):
+                if flow.route.pool is not None:
+                    flow.route.pool.cancel(call)
+
+    def _is_clear(self) -> bool:
+        return not self._held.batches and not self._held.unsent and self._recorder.is_empty
