@@ -89,20 +89,20 @@ WHERE no = :file AND state = 'ready' AND (expires_at IS NULL OR expires_at > now
 -- name: delete_expired
 -- Files whose time has come.
 UPDATE file SET state = 'deleted', touched_at = now()
-WHERE no IN (
+WHERE no = ANY (ARRAY (
     SELECT no FROM file WHERE state = 'ready' AND expires_at <= now()
     ORDER BY expires_at LIMIT 100
     FOR UPDATE SKIP LOCKED
-);
+));
 
 -- name: give_up_arriving
 -- Uploads whose sender or process is gone.
 UPDATE file SET state = 'deleted', touched_at = '-infinity'
-WHERE no IN (
+WHERE no = ANY (ARRAY (
     SELECT no FROM file WHERE state = 'arriving' AND touched_at < now() - :untouched::interval
     ORDER BY touched_at LIMIT 100
     FOR UPDATE SKIP LOCKED
-);
+));
 
 -- name: lock_purgeable
 -- A file that was deleted so long ago that no download of it can still be under way.
@@ -114,9 +114,9 @@ FOR UPDATE SKIP LOCKED;
 -- name: delete_some_chunks
 -- A bounded piece of a deleted file.
 DELETE FROM file_chunk
-WHERE file = :file AND starts IN (
+WHERE file = :file AND starts = ANY (ARRAY (
     SELECT starts FROM file_chunk WHERE file = :file ORDER BY starts LIMIT :most
-);
+));
 
 -- name: forget_file
 -- The last that is left of a deleted file.
