@@ -55,18 +55,19 @@ class Worker:
         self._life = life
         self._routes = routes
         self._outer_bell = bell
-        self._bell = Bell()
+        self.bell = Bell()
+        """Rings when a round is due."""
         self._routes_bell = Bell()
         self._rounds = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._connection = Connection(store, life)
         clock = Clock()
         self._held = Held(life.no)
-        self._recorder = Recorder(self._held, self._bell.ring, on_committed)
+        self._recorder = Recorder(self._held, self.bell.ring, on_committed)
         self._lessee = Lessee(self._held, routes, limits, clock, only)
         self._attempts = Attempts(self._held, limits)
         self._watch = Watch(self._held, clock)
-        self._starter = Starter(self._held, life, limits, clock, self._recorder, self._bell.ring)
+        self._starter = Starter(self._held, life, limits, clock, self._recorder, self.bell.ring)
         life.running = lambda: self._held.running
         life.on_new_life.append(self._begin_anew)
         routes.on_change.append(self.wake)
@@ -76,11 +77,16 @@ class Worker:
         """Requests that run now."""
         return self._held.running
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is held, nothing waits to be stored."""
+        return not self._held.batches and not self._held.unsent and self._recorder.is_empty
+
     def wake(self) -> None:
         """There may be new work, a cancelled batch, or a server that came up."""
         self._lessee.look_now()
         self._watch.look_now()
-        self._bell.ring()
+        self.bell.ring()
 
     async def run(self) -> None:
         """Run until cancelled. Routes are looked after and the heartbeat beats meanwhile."""
@@ -88,12 +94,16 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 group.create_task(repeat("beat", self.beat, every=BEAT_EVERY))
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
-                group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self._bell))
+                group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self.bell))
                 group.create_task(self._listen())
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            await self._connection.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; what is held stays leased until this worker is declared dead or ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._connection.close()
 
     async def beat(self) -> bool:
         """One heartbeat. It comes again soon where the database cannot be reached: others count the seconds."""
@@ -134,14 +144,14 @@ class Worker:
         events.tell("stopping", running=self.running)
         self._starter.stopping = True
         ends = monotonic() + grace
-        while not self._is_clear():
+        while not self.is_idle:
             now = monotonic()
             if now >= ends and not self._starter.cutting:
                 self._cut()
             if now >= ends + STORE_WITHIN:
                 return
             if not await self.round():
-                await self._bell.wait(0.05)
+                await self.bell.wait(0.05)
 
     async def _take_steps(self, session: Session) -> bool:
         if self._connection.is_new:
@@ -173,7 +183,7 @@ class Worker:
         wait = self._recorder.wait(now) if due is None else min(self._recorder.wait(now), due - now)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._bell.ring)
+        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self.bell.ring)
 
     async def _listen(self) -> None:
         while True:
@@ -200,6 +210,3 @@ class Worker:
             for call in list(flow.running):
                 if flow.route.pool is not None:
                     flow.route.pool.cancel(call)
-
-    def _is_clear(self) -> bool:
-        return not self._held.batches and not self._held.unsent and self._recorder.is_empty
