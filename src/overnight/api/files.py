@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litestar import Response, delete, post, route
-from litestar.enums import HttpMethod
-from litestar.response import Stream
 
-from overnight.api import errors, parameters
+from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.body import pieces
 from overnight.api.deps import READ, Request, deps_of
-from overnight.domain.errors import RangeNotSatisfiable, UnsupportedMediaType
+from overnight.api.download import download
+from overnight.domain.errors import UnsupportedMediaType
 from overnight.files import content, find
 from overnight.files import delete as deleting
-from overnight.files.shape import StoredFile, as_json
+from overnight.files.shape import as_json
 from overnight.files.upload import receive
 
 LONGEST_PAGE = 10_000
-
-MEDIA_TYPE = "application/jsonl; charset=utf-8"
 
 
 @post("/v1/files", status_code=200)
@@ -71,41 +69,12 @@ async def delete_file(request: Request) -> dict[str, Any]:
 
 
 @route("/v1/files/{file_id:str}/content", http_method=READ)
-async def download(request: Request) -> Response[Any]:
+async def show_content(request: Request) -> Response[Any]:
     """Send a file's bytes, or the range of them that was asked for."""
-    file = await find.get(deps_of(request).store, authorise(request), parameters.in_path(request, "file_id"))
-    headers = {
-        "etag": file.etag,
-        "accept-ranges": "bytes",
-        "content-disposition": content.disposition(file.filename),
-    }
-    if content.is_known(request.headers.get("if-none-match"), file.etag):
-        return Response(b"", status_code=304, headers=headers)
-    if request.method == HttpMethod.HEAD:
-        # A range is for GET alone (RFC 9110, section 14.2).
-        headers["content-length"] = str(file.bytes)
-        return Response(b"", status_code=200, headers=headers, media_type=MEDIA_TYPE)
-    try:
-        wanted = _wanted_range(request, file)
-    except RangeNotSatisfiable as e:
-        shown = errors.show(e, {"content-range": f"bytes */{file.bytes}"})
-        return Response(shown.body, status_code=shown.status, headers=shown.headers, media_type="application/json")
-    start, stop = wanted or (0, file.bytes)
-    headers["content-length"] = str(stop - start)
-    if wanted is not None:
-        headers["content-range"] = f"bytes {start}-{stop - 1}/{file.bytes}"
-    return Stream(
-        content.stream(deps_of(request).store, file, start, stop),
-        status_code=200 if wanted is None else 206,
-        headers=headers,
-        media_type=MEDIA_TYPE,
-    )
+    store = deps_of(request).store
+    file = await find.get(store, authorise(request), parameters.in_path(request, "file_id"))
+    read = partial(content.stream, store, file)
+    return download(request, etag=file.etag, filename=file.filename, size=file.bytes, read=read)
 
 
-def _wanted_range(request: Request, file: StoredFile) -> tuple[int, int] | None:
-    if content.has_changed(request.headers.get("if-range"), file.etag):
-        return None
-    return content.wanted_range(request.headers.get("range"), file.bytes)
-
-
-ROUTES = [upload, list_files, show_file, delete_file, download]
+ROUTES = [upload, list_files, show_file, delete_file, show_content]
