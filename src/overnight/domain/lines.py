@@ -21,7 +21,7 @@ CHECKS = 1
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = frozenset({"custom_id", "method", "url", "body"})
 _SHAPES = bytes.maketrans(b"123456789E", b"000000000e")
-_INFINITE_SHAPES = (b"0e00", b"0e+00", b"0" * 200)
+_MANY_DIGITS = b"0" * 200
 """A number is infinite only with an exponent of two digits or with 200 digits and more; ids look so, too.
 
 Searched for after every digit was made a 0, which takes an eighth of the time of a regular expression.
@@ -230,7 +230,7 @@ def parse(line: bytes) -> dict[str, Any]:
     if type(request) is not dict:
         raise LineError("invalid_json_line", "The line is not a JSON object.")
     shape = line.translate(_SHAPES)
-    suspicious = any(infinite in shape for infinite in _INFINITE_SHAPES)
+    suspicious = b"0e00" in shape or b"0e+00" in shape or _MANY_DIGITS in shape
     if suspicious or line.count(b"[") + line.count(b"{") > DEEPEST_NESTING:
         _check_values(request, 1)
     _check_fields(request)
@@ -313,6 +313,6 @@ def _check_body(request: dict[str, Any], needs: str) -> None:
     if given is None:
         says = f"The body of {shown(custom_id)} has no {needs!r}."
         raise LineError("missing_required_parameter", says, f"body.{needs}")
-    if needs == "messages" and (type(given) is not list or not all(type(m) is dict for m in given) or not given):
+    if needs == "messages" and (type(given) is not list or not given or any(type(m) is not dict for m in given)):
         says = f"The messages of {shown(custom_id)} must be an array of objects that is not empty."
         raise LineError("invalid_parameter", says, "body.messages")
