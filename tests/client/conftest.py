@@ -1,4 +1,4 @@
-"""Both clients, called in the same way."""
+"""Both clients, called in the same way; and the served application to call."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from overnight.client import AsyncClient, Client
+from tests.api.conftest import serve as serve
+from tests.api.conftest import served_app as served_app
 
 
 class Caller:

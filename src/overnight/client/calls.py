@@ -91,7 +91,7 @@ class Calls:
         """The whole content, in memory; `download_file` is for large ones."""
 
         def make() -> httpx.Request:
-            return self._content_request(file_id, "GET", {})
+            return self._content_request(file_id, {})
 
         return (await exchange(self._edge, make, patient=True)).content
 
@@ -219,9 +219,11 @@ class Calls:
         try:
             batch = await self.wait_for_batch(batch["id"], poll_interval, timeout, progress=progress)
         except BatchFailed as e:
-            await self._write_results(e.batch, output_file_path)
+            if output_file_path is not None:
+                await self.write_results(e.batch, output_file_path)
             raise
-        await self._write_results(batch, output_file_path)
+        if output_file_path is not None:
+            await self.write_results(batch, output_file_path)
         return batch
 
     async def pool_status(self) -> Json:
@@ -234,27 +236,34 @@ class Calls:
         found: list[Json] = page["data"]
         return found
 
-    async def _write_results(self, batch: Json, path: Named | None) -> None:
-        results = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name] is not None]
-        if path is not None and results:
+    async def write_results(self, batch: Json, path: Named, *, errors: bool = True) -> bool:
+        """Write the results of a batch that has ended to `path`, all at once: a line for each request.
+
+        With `errors` False, only the requests that have a response. Says whether there was anything to write.
+        """
+        names = ("output_file_id", "error_file_id") if errors else ("output_file_id",)
+        results = [batch[name] for name in names if batch[name] is not None]
+        if results:
             await self._download(results, Path(path))
+        return bool(results)
 
     async def _download(self, file_ids: list[str], target: Path) -> None:
         parts = []
         for file_id in file_ids:
-            part = download.part_of(target, _part(file_id))
 
-            def ask(method: str, headers: dict[str, str], file_id: str = file_id) -> httpx.Request:
-                return self._content_request(file_id, method, headers)
+            def ask(headers: dict[str, str], file_id: str = file_id) -> httpx.Request:
+                return self._content_request(file_id, headers)
 
-            await download.fetch(self._edge, ask, part)
+            file = await self._json("GET", f"/v1/files/{_part(file_id)}", patient=True)
+            part = download.part_of(target, file["id"])
+            await download.fetch(self._edge, ask, part, file["bytes"], file["sha256"])
             parts.append(part)
         await self._edge.run(download.put_together, parts, target)
 
-    def _content_request(self, file_id: str, method: str, headers: dict[str, str]) -> httpx.Request:
+    def _content_request(self, file_id: str, headers: dict[str, str]) -> httpx.Request:
         # Compressed, neither ranges nor the digest would be those of the file.
         headers = {"accept": "application/octet-stream", "accept-encoding": "identity", **headers}
-        return self._edge.http.build_request(method, f"/v1/files/{_part(file_id)}/content", headers=headers)
+        return self._edge.http.build_request("GET", f"/v1/files/{_part(file_id)}/content", headers=headers)
 
     async def _json(
         self,

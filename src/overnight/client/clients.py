@@ -96,6 +96,7 @@ class Client:
     submit_batch = _blocking(Calls.submit_batch)
     upload_file = _blocking(Calls.upload_file)
     wait_for_batch = _blocking(Calls.wait_for_batch)
+    write_results = _blocking(Calls.write_results)
 
 
 def _options(base_url: str, timeout_s: float | None, api_key: str | None) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,9 @@ from overnight.client.edge import Edge
 from overnight.client.errors import ApiError, DownloadDamaged
 from overnight.client.sending import RETRIES, disconnected, exchange, wait_before
 
-Ask = Callable[[str, dict[str, str]], httpx.Request]
-"""Makes a request for the file of a method and headers."""
+Ask = Callable[[dict[str, str]], httpx.Request]
+"""Makes a request for the content, with these headers."""
 
-_SHA256 = re.compile(r'"([0-9a-f]{64})"')
 _PIECE = 1 << 20
 
 
@@ -27,17 +25,15 @@ def part_of(target: Path, file_id: str) -> Path:
     return target.with_name(f".{target.name}.{file_id}.part")
 
 
-async def fetch(edge: Edge, ask: Ask, part: Path) -> None:
-    """Bring a whole file to `part`, going on from what is there of it already.
+async def fetch(edge: Edge, ask: Ask, part: Path, size: int, sha256: str) -> None:
+    """Bring a whole file of so many bytes to `part`, going on from what is there of it already.
 
     Raises ConnectionFailed after some failures in a row without any progress: then `part` stays, for another time.
     Raises ApiError, and DownloadDamaged where the bytes are wrong even after a fresh start: then `part` is removed.
     """
+    download = _Download(edge, ask, part, size, sha256)
+    begun = await edge.run(download.open)
     try:
-        head = await exchange(edge, lambda: ask("HEAD", {}), patient=True)
-        etag = head.headers.get("etag", "")
-        download = _Download(edge, ask, part, int(head.headers["content-length"]), etag)
-        begun = await edge.run(download.open)
         sound = await download.run()
         if not sound and begun:
             # What an earlier run left behind may be what is wrong.
@@ -45,11 +41,11 @@ async def fetch(edge: Edge, ask: Ask, part: Path) -> None:
             await edge.run(download.open)
             sound = await download.run()
     except ApiError:
-        await edge.run(lambda: part.unlink(missing_ok=True))
+        await edge.run(part.unlink)
         raise
     if not sound:
         await edge.run(part.unlink)
-        raise DownloadDamaged(f"What came for {part.name} does not have the SHA-256 that the server gave: {etag}.")
+        raise DownloadDamaged(f"What came for {part.name} does not have the SHA-256 that the server gave: {sha256}.")
 
 
 def put_together(parts: list[Path], target: Path) -> None:
@@ -68,12 +64,12 @@ def put_together(parts: list[Path], target: Path) -> None:
 class _Download:
     """A file on its way to `part`, of which `have` bytes are there."""
 
-    def __init__(self, edge: Edge, ask: Ask, part: Path, total: int, etag: str) -> None:
+    def __init__(self, edge: Edge, ask: Ask, part: Path, total: int, sha256: str) -> None:
         self._edge = edge
         self._ask = ask
         self._part = part
         self._total = total
-        self._etag = etag
+        self._sha256 = sha256
         self._have = 0
         self._digest = hashlib.sha256()
 
@@ -97,8 +93,7 @@ class _Download:
             await self._bring()
         finally:
             await self._edge.run(self._file.close)
-        told = _SHA256.fullmatch(self._etag)
-        return self._have == self._total and (told is None or told[1] == self._digest.hexdigest())
+        return self._have == self._total and self._digest.hexdigest() == self._sha256
 
     async def _bring(self) -> None:
         failures = 0
@@ -118,8 +113,8 @@ class _Download:
                 await self._edge.end(response)
 
     def _ask_for_rest(self) -> httpx.Request:
-        headers = {"range": f"bytes={self._have}-", "if-range": self._etag} if self._have else {}
-        return self._ask("GET", headers)
+        # The server's ETag of a file is its SHA-256.
+        return self._ask({"range": f"bytes={self._have}-", "if-range": f'"{self._sha256}"'} if self._have else {})
 
     async def _take(self, response: httpx.Response) -> None:
         if response.status_code != 206:

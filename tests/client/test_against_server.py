@@ -1,0 +1,113 @@
+"""The clients and the real application, over a real connection and database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from overnight.client import BadRequest, NotFound, TooManyRequests
+from overnight.domain.limits import Limits
+from tests.api.conftest import Serve, ServedApp, request
+from tests.client.conftest import Caller
+
+CHAT = "/v1/chat/completions"
+
+
+def write(path: Path, count: int, **body: object) -> bytes:
+    """Write an input file of so many requests."""
+    text = "".join(json.dumps(request(f"request {n}", **body)) + "\n" for n in range(count)).encode()
+    path.write_bytes(text)
+    return text
+
+
+async def test_files_go_up_and_come_down_the_same(call: Caller, served_app: ServedApp, tmp_path: Path) -> None:
+    source = tmp_path / "naïve input.jsonl"
+    text = write(source, 3000)
+    client = call.client(served_app.url + "/v1")
+    file = await call(client, "upload_file", source)
+    assert (file["bytes"], file["lines"], file["problems"]) == (len(text), 3000, None)
+    assert (file["sha256"], file["filename"]) == (hashlib.sha256(text).hexdigest(), source.name)
+    assert await call(client, "get_file", file["id"]) == file
+    assert await call(client, "download_file_content", file["id"]) == text
+    target = await call(client, "download_file", file["id"], tmp_path / "copy.jsonl")
+    assert target.read_bytes() == text
+    (tmp_path / f".half.jsonl.{file['id']}.part").write_bytes(text[:200_001])
+    assert (await call(client, "download_file", file["id"], str(tmp_path / "half.jsonl"))).read_bytes() == text
+
+
+async def test_files_are_listed_and_deleted(call: Caller, served_app: ServedApp, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    write(source, 1)
+    client = call.client(served_app.url)
+    first, second = [await call(client, "upload_file", str(source)) for _ in range(2)]
+    page = await call(client, "list_files", purpose="batch", limit=1, order="asc")
+    assert (page["data"], page["has_more"]) == ([first], True)
+    page = await call(client, "list_files", after=page["last_id"], order="asc")
+    assert (page["data"], page["has_more"]) == ([second], False)
+    assert (await call(client, "delete_file", first["id"]))["deleted"] is True
+    with pytest.raises(NotFound) as raised:
+        await call(client, "download_file", first["id"], tmp_path / "copy.jsonl")
+    assert raised.value.code == "file_not_found"
+    assert [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+async def test_batches_are_created_listed_and_cancelled(call: Caller, served_app: ServedApp, tmp_path: Path) -> None:
+    write(tmp_path / "in.jsonl", 2)
+    client = call.client(served_app.url)
+    assert await call(client, "health_check") is True
+    file = await call(client, "upload_file", tmp_path / "in.jsonl")
+    batch = await call(client, "create_batch", file["id"], CHAT, "2h", {"name": "mine"}, 100, 200, 0.5, 0.9, 40)
+    assert (batch["completion_window"], batch["metadata"]) == ("2h", {"name": "mine"})
+    defaults = ("max_decoding_length", "max_context_length", "temperature", "top_p", "top_k")
+    assert [batch[name] for name in defaults] == [100, 200, 0.5, 0.9, 40]
+    assert await call(client, "get_batch", batch["id"]) == batch
+    assert (await call(client, "list_batches", q="mine", status="validating"))["data"] == [batch]
+    assert (await call(client, "pool_status"))["intake_pool_size"] == 2
+    assert (await call(client, "cancel_batch", batch["id"]))["status"] == "cancelling"
+    assert (await call(client, "list_batches", 10, None, "validating"))["data"] == []
+    assert await call(client, "models") == []
+
+
+async def test_a_refusal_tells_the_field_and_the_request(call: Caller, served_app: ServedApp) -> None:
+    with pytest.raises(BadRequest) as raised:
+        await call(call.client(served_app.url), "create_batch", "file-unknown")
+    error = raised.value
+    assert (error.status, error.code, error.param) == (400, "file_not_found", "input_file_id")
+    assert error.request_id is not None
+    assert error.request_id.startswith("req_")
+
+
+async def test_a_file_over_the_limit_is_refused_with_what_the_limit_is(
+    call: Caller, serve: Serve, tmp_path: Path
+) -> None:
+    served = await serve(Limits(file_bytes=1000))
+    (tmp_path / "in.jsonl").write_bytes(b"x" * 8_000_000)
+    with pytest.raises(BadRequest, match="1,000 bytes") as raised:
+        await call(call.client(served.url), "upload_file", tmp_path / "in.jsonl")
+    assert (raised.value.status, raised.value.code) == (413, "too_large")
+
+
+async def test_a_full_queue_is_waited_for_as_long_as_the_server_asks(
+    call: Caller, serve: Serve, tmp_path: Path
+) -> None:
+    served = await serve(Limits(intake=3))
+    await served.create()
+    write(tmp_path / "in.jsonl", 3)
+    client = call.client(served.url)
+    file = await call(client, "upload_file", tmp_path / "in.jsonl")
+    with pytest.raises(TooManyRequests):
+        await call(client, "create_batch", file["id"])
+    assert call.waits == [30] * 5
+
+
+async def test_an_unwell_server_is_unhealthy(call: Caller, served_app: ServedApp) -> None:
+    served_app.reason = "loading"
+    assert await call(call.client(served_app.url), "health_check") is False
+
+
+async def test_a_file_that_is_not_there_is_an_error_of_the_file_system(call: Caller, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await call(call.client("http://127.0.0.1:1"), "upload_file", tmp_path / "missing.jsonl")
