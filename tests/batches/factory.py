@@ -209,7 +209,9 @@ def an_answer(batch: UUID, number: int, *, kind: int = OUTPUT, size: int = 20) -
     custom_id = f"r{number}"
     if kind == OUTPUT:
         body = json.dumps({"text": "x" * size}).encode()
-        return Answer(number, result.answered(batch, number, custom_id, "req_1", 200, body), OUTPUT, tries=1, status=200)
+        return Answer(
+            number, result.answered(batch, number, custom_id, "req_1", 200, body), OUTPUT, tries=1, status=200
+        )
     text = result.failed(batch, number, custom_id, "invalid_request", "No.", 400)
     return Answer(number, text, ERROR, tries=1, status=400, code="invalid_request")
 

@@ -13,6 +13,9 @@ from overnight.store.pool import Row
 
 _DEFAULTS = ("max_decoding_length", "max_context_length", "temperature", "top_p", "top_k")
 
+LONGEST_ESTIMATE = timedelta(days=365)
+"""Beyond that there is no telling."""
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -49,6 +52,7 @@ class Progress:
     per_minute: float | None
     """Answers a minute since the first request could start; None before that."""
     estimated_finish_at: datetime | None
+    """When it will be done if it goes on as it did so far; None where nothing can be said."""
     ahead: int
     """Requests of older batches that start first."""
 
@@ -140,7 +144,7 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
     if started is not None:
         elapsed = max((now - started).total_seconds(), 1.0)
         per_minute = round(answers * 60 / elapsed, 2)
-        if answers and may_start:
+        if answers and may_start and unanswered * elapsed / answers < LONGEST_ESTIMATE.total_seconds():
             finish = now + timedelta(seconds=unanswered * elapsed / answers)
     return Progress(
         waiting=unanswered - running if may_start else 0,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from overnight.loops import Round
 from overnight.upkeep.days import OpenDays
 from overnight.upkeep.deps import Upkeep as Upkeep
@@ -12,18 +15,34 @@ from overnight.upkeep.rescue import Rescue
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
 
-WOKEN = frozenset({"validate", "seal", "follow"})
-"""Rounds for which a new batch, a cancel or a flush means work; the others look at the clock."""
-
 
 def rounds(deps: Upkeep) -> list[tuple[str, Round, float]]:
-    """Name, round and seconds between its looks, of all that one process does."""
+    """Name, round and seconds between its looks, of all that one process does.
+
+    All may be woken by one bell that rings with every commit: each paces itself.
+    """
     return [
-        ("validate", Validate(deps).round, 0.5),
-        ("seal", Seal(deps).round, 0.5),
-        ("follow", Follow(deps).round, 1.0),
-        ("expire", Expire(deps).round, 2.0),
-        ("rescue", Rescue(deps).round, 2.0),
-        ("purge", Purge(deps).round, 30.0),
-        ("open days", OpenDays(deps).round, 3600.0),
+        ("validate", paced(Validate(deps).round, 0.05), 0.5),
+        ("seal", paced(Seal(deps).round, 0.05), 0.5),
+        ("follow", paced(Follow(deps).round, 0.25), 1.0),
+        ("expire", paced(Expire(deps).round, 1.0), 1.0),
+        ("rescue", paced(Rescue(deps).round, 2.0), 2.0),
+        ("purge", paced(Purge(deps).round, 30.0), 30.0),
+        ("open days", paced(OpenDays(deps).round, 3600.0), 3600.0),
     ]
+
+
+def paced(one_round: Round, least: float) -> Round:
+    """A round that after a look in vain looks no sooner than in `least` seconds, however often it is called."""
+    quiet_until = float("-inf")
+
+    async def slower() -> bool:
+        nonlocal quiet_until
+        early = quiet_until - time.monotonic()
+        if early > 0:
+            await asyncio.sleep(early)
+        found = await one_round()
+        quiet_until = float("-inf") if found else time.monotonic() + least
+        return found
+
+    return slower

@@ -79,12 +79,11 @@ class _Sealing:
         async with self._store.transaction() as session:
             await self._held(session)
             closed = await blocks.close_some(session, self._no)
-            found = []
             for block in closed:
                 left = await self._look_at(session, block)
-                found += answers_for(self._row["id"], Status(self._row["ends_as"]), left)
-            if found:
-                await answers.record(session, self._worker, [(self._no, found)])
+                found = answers_for(self._row["id"], Status(self._row["ends_as"]), left)
+                if found:
+                    await answers.record(session, self._worker, [(self._no, found)])
         return bool(closed)
 
     async def _look_at(self, session: Session, block: Closed) -> Leftovers:

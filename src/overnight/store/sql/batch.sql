@@ -282,6 +282,6 @@ LIMIT :most;
 -- Batches that reached their end after a moment, oldest end first; those that never started have no results.
 SELECT no, id, output_bytes, error_bytes, ended_at
 FROM batch
-WHERE (ended_at, no) > (:since, :after) AND in_progress_at IS NOT NULL
+WHERE ended_at >= :since AND (ended_at, no) > (:since, :after) AND in_progress_at IS NOT NULL
 ORDER BY ended_at, no
 LIMIT :most;

@@ -1,0 +1,26 @@
+"""The queue takes all of a batch or nothing, and keeps room for small ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from overnight.domain.intake import has_room
+
+
+@pytest.mark.parametrize(
+    ("waiting", "more", "fits"),
+    [
+        (0, 1_000, True),
+        (0, 1_001, False),
+        (900, 100, True),
+        (900, 101, False),
+        (901, 10, True),
+        (901, 11, False),
+        (990, 10, True),
+        (991, 10, False),
+        (1_000, 1, False),
+        (1_000, 0, True),
+    ],
+)
+def test_above_nine_tenths_only_a_hundredth_gets_in(waiting: int, more: int, fits: bool) -> None:
+    assert has_room(waiting, more, 1_000) is fits
