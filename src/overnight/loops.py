@@ -13,13 +13,20 @@ LONGEST_AFTER_ERRORS = 30.0
 
 
 class Bell:
-    """Wakes whoever waits for work. Nothing depends on it but speed: rounds come round by themselves."""
+    """Wakes whoever waits for work. Nothing depends on it but speed: rounds come round by themselves.
 
-    def __init__(self) -> None:
+    Ringing it rings `others` too.
+    """
+
+    def __init__(self, *others: Bell) -> None:
         self._event = asyncio.Event()
+        self._others = others
 
     def ring(self) -> None:
+        """Wake all that wait now, or else the next that will."""
         self._event.set()
+        for other in self._others:
+            other.ring()
 
     async def wait(self, seconds: float) -> None:
         """Return when it rings, or after `seconds`."""

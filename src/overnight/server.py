@@ -7,16 +7,19 @@ import contextlib
 import gc
 import shutil
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from pathlib import Path
 
 import uvicorn
 
 from overnight.api.app import Deps, create_app
+from overnight.catalog.engine_route import EngineRoute
 from overnight.catalog.route import Route
 from overnight.catalog.routes import Routes
+from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import GIB
@@ -24,7 +27,7 @@ from overnight.engine.errors import EngineError
 from overnight.engine.launch import llama_cpp
 from overnight.engine.model import default_model, resolve_model
 from overnight.engine.supervise import LocalEngine, Phase
-from overnight.loops import Bell, repeat
+from overnight.loops import Bell, Round, repeat
 from overnight.settings import Part, Settings, check_host
 from overnight.store import accounts, embedded
 from overnight.store.batches import find_batch_no
@@ -52,14 +55,25 @@ class Focus:
 class Server:
     """One process of Overnight: what runs in it, and whether it is well."""
 
-    def __init__(self, settings: Settings, store: Store, life: Life, routes: Routes, focus: Focus) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        life: Life,
+        routes: Routes,
+        engines: list[LocalEngine],
+        focus: Focus,
+    ) -> None:
         self.settings = settings
         self.store = store
         self.life = life
         self.routes = routes
         self.focus = focus
-        self.bell = Bell()
-        self.engines: list[LocalEngine] = []
+        self.running = Bell()
+        """There may be something new to run or to stop."""
+        self.tidying = Bell()
+        """There may be something new to check, seal or write out."""
+        self.engines = engines
         self.worker: Worker | None = None
         self.url = ""
 
@@ -69,7 +83,8 @@ class Server:
         if number is None:
             raise Unusable(f"The batch {batch_id} is not in this database.")
         self.focus.batch = number
-        self.bell.ring()
+        self.running.ring()
+        self.tidying.ring()
 
     def why_waiting(self) -> str | None:
         """What keeps every request waiting now, in a few words; None when nothing does."""
@@ -123,20 +138,25 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
         await life.begin()
         stack.push_async_callback(_end_life, life)
-        server = Server(settings, store, life, Routes(store, life), focus or Focus())
-        stack.push_async_callback(server.routes.close)
-        if Part.WORKER in settings.parts:
-            await stack.enter_async_context(_model_servers(server))
-        listening = await stack.enter_async_context(_listening(server)) if Part.API in settings.parts else None
+        engines = _engines(settings) if Part.WORKER in settings.parts else []
+        routes = Routes(_routes(settings, engines) if Part.WORKER in settings.parts else ())
+        stack.push_async_callback(routes.close)
+        server = Server(settings, store, life, routes, engines, focus or Focus())
+        for engine in engines:
+            await engine.start()
+            stack.push_async_callback(engine.stop)
+        # Once before anything is answered, so that the first batch finds the models there.
+        with contextlib.suppress(*LOST):
+            await routes.round(store, life)
+        if Part.API in settings.parts:
+            await stack.enter_async_context(_listening(server))
         async with _loops(server):
             gc.collect()
             # What was made so far lives as long as the process: the collector need not look at it again.
             gc.freeze()
             gc.set_threshold(50_000, 50, 100)
-            if listening is not None:
-                events.tell("started", url=server.url, data_dir=str(settings.data_dir))
+            events.tell("started", url=server.url, data_dir=str(settings.data_dir))
             yield server
-            events.tell("stopping")
 
 
 def prepare_data_dir(folder: Path) -> None:
@@ -176,10 +196,8 @@ async def _end_life(life: Life) -> None:
         await life.end()
 
 
-@asynccontextmanager
-async def _model_servers(server: Server) -> AsyncIterator[None]:
-    """Start the local engines, in the background, and add a route for each model server."""
-    settings = server.settings
+def _engines(settings: Settings) -> list[LocalEngine]:
+    """The local engines, not started: those asked for, or the installed demo model where nothing else is named."""
     try:
         models = [resolve_model(named) for named in settings.models]
         if not models and not settings.upstreams:
@@ -192,22 +210,29 @@ async def _model_servers(server: Server) -> AsyncIterator[None]:
             models = [model]
     except EngineError as e:
         raise Unusable(str(e)) from None
-    async with AsyncExitStack() as stack:
-        for model in models:
-            launch = llama_cpp(
-                model,
-                slots=settings.engine_slots,
-                context_length=settings.context_length,
-                threads=settings.engine_threads,
+    launches = [
+        llama_cpp(
+            model,
+            slots=settings.engine_slots,
+            context_length=settings.context_length,
+            threads=settings.engine_threads,
+        )
+        for model in models
+    ]
+    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
+
+
+def _routes(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
+    most = settings.limits.result_bytes
+    routes: list[Route] = [EngineRoute(engine, most_reply_bytes=most) for engine in engines]
+    for upstream in settings.upstreams:
+        try:
+            routes.append(
+                UpstreamRoute(upstream.url, api_key=upstream.api_key, slots=upstream.slots, most_reply_bytes=most)
             )
-            engine = LocalEngine(launch, log_path=settings.data_dir / f"engine-{model.id}.log")
-            server.engines.append(engine)
-            await server.routes.add(Route.to_engine(engine))
-            await engine.start()
-            stack.push_async_callback(engine.stop)
-        for upstream in settings.upstreams:
-            await server.routes.add(Route.to_upstream(upstream.url, upstream.api_key, slots=upstream.slots))
-        yield
+        except ValueError as e:
+            raise Unusable(f"--upstream cannot be used: {e}") from None
+    return routes
 
 
 @asynccontextmanager
@@ -231,7 +256,7 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         limits=settings.limits,
         owner=await accounts.local_owner(server.store),
         health=server.unhealthy,
-        bell=server.bell,
+        bell=Bell(server.running, server.tidying),
     )
     config = uvicorn.Config(
         create_app(deps),
@@ -260,40 +285,61 @@ class _Http(uvicorn.Server):
         yield
 
 
+def _telling(one: Round, bell: Bell) -> Round:
+    """A round that, having done something, lets the worker look at what became of it."""
+
+    async def round_() -> bool:
+        found = await one()
+        if found:
+            bell.ring()
+        return found
+
+    return round_
+
+
+def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """What runs in this process beside answering calls: the worker and the rounds of upkeep, each by its name."""
+    settings = server.settings
+    if Part.WORKER in settings.parts:
+        server.worker = Worker(
+            server.store,
+            server.life,
+            settings.limits,
+            server.routes,
+            bell=server.running,
+            only=server.focus.only,
+            on_committed=lambda _batch: server.tidying.ring(),
+        )
+        yield "worker", server.worker.run()
+    else:
+        yield "beat", repeat("beat", server.life.beat, every=BEAT_EVERY)
+    if Part.UPKEEP in settings.parts:
+        deps = Upkeep(
+            store=server.store,
+            life=server.life,
+            limits=settings.limits,
+            only=server.focus.only,
+            incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
+        )
+        for name, one, every in rounds(deps):
+            yield name, repeat(name, _telling(one, server.running), every=every, bell=server.tidying)
+
+
 @asynccontextmanager
 async def _loops(server: Server) -> AsyncIterator[None]:
     """Run the worker and the rounds of upkeep while the block runs; then stop them, the worker with its grace."""
-    settings = server.settings
-    deps = Upkeep(
-        store=server.store,
-        life=server.life,
-        limits=settings.limits,
-        only=server.focus.only,
-        incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
-    )
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(repeat("beat", server.life.beat, every=BEAT_EVERY), name="beat")]
-        tidying = Bell()
-        if Part.WORKER in settings.parts:
-            server.worker = Worker(
-                server.store,
-                server.life,
-                settings.limits,
-                server.routes,
-                bell=server.bell,
-                only=server.focus.only,
-                on_committed=lambda _batch: tidying.ring(),
-            )
-            tasks.append(group.create_task(server.worker.run(), name="worker"))
-        if Part.UPKEEP in settings.parts:
-            tasks += [
-                group.create_task(repeat(name, one, every=every, bell=tidying), name=name)
-                for name, one, every in rounds(deps)
-            ]
-        try:
-            yield
-        finally:
-            if server.worker is not None:
-                await server.worker.stop(settings.grace_seconds)
-            for task in tasks:
-                task.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work, name=name) for name, work in _work(server)]
+            try:
+                yield
+            finally:
+                if server.worker is not None:
+                    await server.worker.stop(server.settings.grace_seconds)
+                for task in tasks:
+                    task.cancel()
+    except BaseExceptionGroup as failed:
+        # An error of the block itself comes out as it went in.
+        if len(failed.exceptions) == 1:
+            raise failed.exceptions[0] from None
+        raise

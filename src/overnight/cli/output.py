@@ -32,14 +32,14 @@ def as_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, to: Console = people) -> None:
     """Print rows for people."""
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         shown.add_column(name, overflow="fold")
     for row in rows:
         shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
-    people.print(shown)
+    to.print(shown)
 
 
 def moment(seconds: int | None) -> str:

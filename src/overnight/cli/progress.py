@@ -59,7 +59,8 @@ class Bars:
 def _stage(batch: dict[str, Any]) -> str:
     if batch.get("paused"):
         return f"paused ({batch['paused'].get('reason', '')})"
-    return {"validating": "checking", "in_progress": "running"}.get(batch["status"], batch["status"])
+    status = str(batch["status"])
+    return {"validating": "checking", "in_progress": "running"}.get(status, status)
 
 
 def _span(seconds: float) -> str:

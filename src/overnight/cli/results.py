@@ -16,7 +16,9 @@ from overnight.domain.errors import Unusable
 def results(
     batch: BatchId,
     server: Server = None,
-    out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write. [default: standard output]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write. [default: standard output]")
+    ] = None,
     errors: Annotated[bool, typer.Option("--errors/--no-errors", help="Include requests without an answer.")] = True,
 ) -> None:
     """Write the results of a batch that has ended: one line per request, in the order they finished."""
@@ -32,5 +34,5 @@ def results(
             for name in named:
                 sys.stdout.buffer.write(c.download_file_content(name))
         else:
-            c.download_files(named, str(out))
+            c.write_results(found, out, errors=errors)
             output.say(f"{output.counts(found)} written to {out}")

@@ -62,7 +62,9 @@ def run(
     out: Annotated[Path, typer.Option("--output", "-o", help="Where the results go: JSONL, a line for each request.")],
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", envvar="OVERNIGHT_SERVER", help="A server to use; else one is started."),
+        typer.Option(
+            "--server", metavar="URL", envvar="OVERNIGHT_SERVER", help="A server to use; else one is started."
+        ),
     ] = None,
     endpoint: Endpoint = None,
     window: Window = "168h",
@@ -163,7 +165,9 @@ async def _finish(
     """Hand the job over, unless an earlier run did, and follow it to its end."""
     if batch is None:
         if job.out.exists() and not (job.overwrite or job.again):
-            raise Unusable(f"{job.out} exists and is not of an earlier run of this job. Pass --overwrite to replace it.")
+            raise Unusable(
+                f"{job.out} exists and is not of an earlier run of this job. Pass --overwrite to replace it."
+            )
         line.say("handing over")
         stored = await client.upload_file(str(job.file))
         batch = await client.create_batch(
@@ -175,7 +179,9 @@ async def _finish(
         )
     else:
         count = batch["request_counts"]
-        output.say(f"Going on with {batch['id']}: {count['completed'] + count['failed']:,} of {count['total']:,} are done.")
+        output.say(
+            f"Going on with {batch['id']}: {count['completed'] + count['failed']:,} of {count['total']:,} are done."
+        )
     if process is not None:
         await process.care_for(batch["id"])
     while batch["status"] not in FINAL:
@@ -188,19 +194,20 @@ async def _finish(
 
 
 async def _write(client: AsyncClient, job: Job, batch: dict[str, Any], *, new: bool) -> None:
-    if batch["output_file_id"] or batch["error_file_id"]:
-        if new or not job.out.exists():
-            await client.write_results(batch, job.out)
+    if new or not job.out.exists():
+        await client.write_results(batch, job.out)
 
 
 def _tell(job: Job, batch: dict[str, Any], *, new: bool) -> bool:
     """Say how it ended; return whether every request was answered."""
     count = batch["request_counts"]
-    all_answered = batch["status"] == "completed" and count["completed"] == count["total"]
-    if batch["status"] != "completed":
-        complain = (batch.get("error") or {}).get("message") or f"the batch ended {batch['status']}"
-        output.complain(f"{count['completed']:,} of {count['total']:,} requests were answered: {complain}")
-        problems(batch)
+    all_answered: bool = batch["status"] == "completed" and count["completed"] == count["total"]
+    if batch["errors"]:
+        output.complain(f"{job.file} was refused, and nothing of it has run. Correct it and give the command again.")
+        problems(batch, to=output.aside)
+    elif batch["status"] != "completed":
+        why = (batch["error"] or {}).get("message") or f"The batch ended {batch['status']}."
+        output.complain(f"{count['completed']:,} of {count['total']:,} requests were answered. {why}")
     elif not new:
         output.say("Nothing is left to do: every request of this job has been run. Pass --again to run it anew.")
     if batch["output_file_id"] or batch["error_file_id"]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -25,8 +26,9 @@ from overnight.cli.hosting import (
     UpstreamSlots,
 )
 from overnight.domain import events
-from overnight.domain.limits import Limits
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
+
+T = TypeVar("T")
 
 
 def serve(
@@ -34,9 +36,15 @@ def serve(
     upstream: Upstreams = None,
     host: Annotated[str, typer.Option(help="Address to answer on.")] = DEFAULT_HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to answer on; 0 takes a free one.")] = DEFAULT_PORT,
-    parts: Annotated[str, typer.Option(help="What this process does: a list of api, worker, upkeep.")] = "api,worker,upkeep",
-    incremental_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where results appear as they come.")] = None,
-    grace: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time for running requests at the end.")] = 20.0,
+    parts: Annotated[
+        str, typer.Option(help="What this process does: a list of api, worker, upkeep.")
+    ] = "api,worker,upkeep",
+    incremental_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where results appear as they come.")
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Time for running requests at the end.")
+    ] = 20.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option("--log-json", help="Log a JSON object a line.")] = False,
     data: DataDir = None,
@@ -46,8 +54,8 @@ def serve(
     engine_slots: EngineSlots = None,
     engine_threads: EngineThreads = None,
     context_length: ContextLength = None,
-    max_pool_size: MaxPoolSize = Limits().slots,
-    max_intake: MaxIntake = Limits().intake,
+    max_pool_size: MaxPoolSize = hosting.DEFAULTS.slots,
+    max_intake: MaxIntake = hosting.DEFAULTS.intake,
 ) -> None:
     """Serve the batch API, run requests on your models and keep batches moving, in one process."""
     if log_level not in ("debug", "info", "warning", "error"):
@@ -91,8 +99,8 @@ async def _serve(settings: Settings) -> None:
             failing.result()
 
 
-def run_loop(coroutine):  # type: ignore[no-untyped-def]
-    """Run a coroutine on the fast event loop."""
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on the fast event loop."""
     import uvloop
 
-    return uvloop.run(coroutine)
+    return uvloop.run(work)

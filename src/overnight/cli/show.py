@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.console import Console
+
 from overnight.cli import output
 from overnight.cli.connect import BatchId, Json, Server, client
 
@@ -44,7 +46,7 @@ def describe(batch: dict[str, Any]) -> None:
     problems(batch)
 
 
-def problems(batch: dict[str, Any]) -> None:
+def problems(batch: dict[str, Any], *, to: Console = output.people) -> None:
     """Print what is wrong with a batch's input, where something is."""
     found = (batch.get("errors") or {}).get("data") or []
     if not found:
@@ -52,6 +54,7 @@ def problems(batch: dict[str, Any]) -> None:
     output.table(
         ("LINE", "CODE", "PROBLEM"),
         ((p["line"], p["code"], p["message"]) for p in found[:PROBLEMS_SHOWN]),
+        to=to,
     )
     if len(found) > PROBLEMS_SHOWN:
         output.say(f"… and {len(found) - PROBLEMS_SHOWN:,} more; `overnight show --json {batch['id']}` lists them.")

@@ -20,6 +20,8 @@ LOST = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
+    # What asyncpg says of a connection that broke in the middle of an operation.
+    asyncpg.InternalClientError,
     FileNotFoundError,
     TimeoutError,
 )

@@ -1,0 +1,187 @@
+"""`overnight run`: the whole job, continued where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import chat
+from tests.witness import Witness
+
+
+class Job:
+    """One job, given to the command as often as the test likes."""
+
+    def __init__(self, folder: Path, upstream: str, lines: list[dict[str, Any]]) -> None:
+        self.file = folder / "questions.jsonl"
+        self.out = folder / "answers.jsonl"
+        self.file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        self.command = [sys.executable, "-m", "overnight", "run", str(self.file), "-o", str(self.out)]
+        self.command += ["--upstream", upstream, "--data-dir", str(folder / "data"), "--upstream-slots", "10"]
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        # Without a terminal's own Ctrl-C: a test sends its signals to this process alone.
+        return subprocess.Popen(
+            [*self.command, *more], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def run(self, *more: str) -> tuple[int, str]:
+        with self.start(*more) as process:
+            _, said = process.communicate(timeout=120)
+            return process.returncode, " ".join(said.split())
+
+    def answers(self) -> dict[str, dict[str, Any]]:
+        lines = [json.loads(line) for line in self.out.read_text("utf-8").splitlines()]
+        found = {line["custom_id"]: line for line in lines}
+        assert len(found) == len(lines)
+        return found
+
+
+def questions(count: int) -> list[dict[str, Any]]:
+    return [chat(f"r-{i}", f"question {i}") for i in range(count)]
+
+
+def test_a_job_is_done_in_one_command_and_the_second_time_nothing_is_left(tmp_path: Path) -> None:
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, questions(30))
+
+        code, said = job.run()
+        code_again, said_again = job.run()
+
+    assert code == 0, said
+    assert "30 of 30 answered" in said
+    assert str(job.out) in said.replace(" ", "") or job.out.name in said
+    assert job.answers().keys() == {f"r-{i}" for i in range(30)}
+    assert code_again == 0
+    assert "Nothing is left to do" in said_again
+    assert set(witness.seen.values()) == {1}
+
+
+def test_results_that_were_lost_are_written_again_without_running_anything(tmp_path: Path) -> None:
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, questions(5))
+        job.run()
+        first = job.out.read_bytes()
+        job.out.unlink()
+
+        code, _ = job.run()
+
+    assert code == 0
+    assert job.out.read_bytes() == first
+    assert set(witness.seen.values()) == {1}
+
+
+def test_a_job_killed_in_the_middle_goes_on_and_runs_nothing_answered_twice(tmp_path: Path) -> None:
+    with Witness(seconds=0.1) as witness:
+        job = Job(tmp_path, witness.url, questions(200))
+        with job.start() as process:
+            witness.wait_for(100)
+            process.kill()
+            process.communicate()
+
+        code, said = job.run()
+
+    assert code == 0, said
+    assert "Going on with" in said
+    assert job.answers().keys() == {f"r-{i}" for i in range(200)}
+    assert max(witness.seen.values()) <= 2
+    assert sum(n == 2 for n in witness.seen.values()) <= 50
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_job_says_how_to_go_on_and_does(tmp_path: Path, number: signal.Signals) -> None:
+    with Witness(seconds=0.1) as witness:
+        job = Job(tmp_path, witness.url, questions(200))
+        with job.start() as process:
+            witness.wait_for(100)
+            os.kill(process.pid, number)
+            _, said = process.communicate(timeout=60)
+        code, _ = job.run()
+
+    assert process.returncode == 130
+    assert "go on" in said
+    assert "Traceback" not in said
+    assert code == 0
+    assert job.answers().keys() == {f"r-{i}" for i in range(200)}
+    assert set(witness.seen.values()) == {1}
+
+
+def test_a_job_with_a_failed_request_ends_with_1_and_has_its_error_line(tmp_path: Path) -> None:
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, [chat("good", "hi"), chat("bad", "[status 400] no")])
+        code, said = job.run()
+
+    assert code == 1
+    assert "1 of 2 answered" in said
+    assert job.answers()["bad"]["error"]["code"] == "invalid_request"
+
+
+def test_a_job_with_bad_lines_is_refused_whole_with_their_lines(tmp_path: Path) -> None:
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, [chat("a", "hi"), chat("a", "again"), chat("b", "x", stream=True)])
+        code, said = job.run()
+
+    assert code == 1
+    assert "duplicate_custom_id" in said
+    assert "streaming_not_supported" in said
+    assert not job.out.exists()
+    assert witness.seen.total() == 0
+
+
+def test_an_output_of_other_origin_is_not_overwritten_unless_told(tmp_path: Path) -> None:
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, questions(2))
+        job.out.write_text("precious\n")
+
+        refused, said = job.run()
+        kept = job.out.read_text()
+        done, _ = job.run("--overwrite")
+
+    assert (refused, kept) == (3, "precious\n")
+    assert "--overwrite" in said
+    assert done == 0
+    assert len(job.answers()) == 2
+
+
+def test_another_batch_in_the_same_database_is_left_alone(tmp_path: Path) -> None:
+    """It may be meant for another server: only its own command may send it anywhere."""
+    with Witness(seconds=0.2) as first, Witness() as second:
+        unfinished = Job(tmp_path, first.url, [chat(f"u-{i}", f"unfinished {i}") for i in range(100)])
+        with unfinished.start() as process:
+            first.wait_for(20)
+            process.kill()
+            process.communicate()
+        other = tmp_path / "other"
+        other.mkdir()
+        job = Job(other, second.url, questions(10))
+        job.command[job.command.index("--data-dir") + 1] = str(tmp_path / "data")
+
+        code, _ = job.run()
+
+    assert code == 0
+    assert set(second.seen) == {f"question {i}" for i in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "holds no request"), ("not json\n", "no readable url"), ("{}\n", "no readable url")],
+)
+def test_a_file_that_is_no_input_is_refused_before_anything_starts(tmp_path: Path, content: str, says: str) -> None:
+    started = time.time()
+    job = Job(tmp_path, "http://127.0.0.1:9/v1", [])
+    job.file.write_text(content)
+
+    code, said = job.run()
+
+    assert code == 3
+    assert says in said
+    assert not (tmp_path / "data").exists()
+    assert started
