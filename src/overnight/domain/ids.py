@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from uuid import UUID
 
@@ -11,6 +12,7 @@ BATCH = "batch_"
 REQUEST_IN_BATCH = "batch_req_"
 REQUEST = "req_"
 
+_random = random.Random(os.urandom(32)).getrandbits
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -19,6 +21,14 @@ def new(milliseconds: int) -> UUID:
     random = int.from_bytes(os.urandom(10), "big")
     value = (milliseconds & 0xFFFFFFFFFFFF) << 80 | 0x7 << 76 | (random >> 68) << 64
     return UUID(int=value | 0b10 << 62 | (random & 0x3FFFFFFFFFFFFFFF))
+
+
+def new_text(prefix: str, milliseconds: int) -> str:
+    """The public form of a new id, in a quarter of the time that `show(prefix, new(…))` takes.
+
+    Its random part cannot be guessed from outside, and from inside it can: for names that open nothing.
+    """
+    return f"{prefix}{milliseconds & 0xFFFFFFFFFFFF:012x}7{_random(12):03x}{1 << 63 | _random(62):016x}"
 
 
 def show(prefix: str, value: UUID) -> str:

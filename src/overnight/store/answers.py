@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from overnight.domain.limits import FRAME_LINES
 from overnight.domain.outcome import NO_USAGE, Usage
 from overnight.store import zstd
@@ -25,8 +27,7 @@ class Fenced(Exception):
     """A write of a worker that was declared dead: nothing was written."""
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """The final outcome of one request, with its line as the result file holds it."""
 
     line: int

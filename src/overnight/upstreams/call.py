@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from overnight.upstreams.address import read_address
 
 if TYPE_CHECKING:
@@ -63,8 +65,7 @@ class BrokenKind(Enum):
     """The caller gave up the call, or the pool was closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A whole reply of a server. `seconds` is the time since the request was written."""
 
     status: int

@@ -15,6 +15,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._offset = time() - monotonic()
+        self._about = (float("-inf"), datetime.fromtimestamp(0, UTC))
 
     def set(self, now: datetime, asked: float) -> None:
         """The database's clock stood at `now` at some moment after `asked`, by the monotonic clock."""
@@ -27,6 +28,12 @@ class Clock:
     def moment(self, at: float) -> datetime:
         """The database's time for a moment of the monotonic clock."""
         return datetime.fromtimestamp(at + self._offset, UTC)
+
+    def about(self, at: float) -> datetime:
+        """As `moment`, up to a second behind and in a tenth of the time."""
+        if at - self._about[0] > 1.0:
+            self._about = (at, self.moment(at))
+        return self._about[1]
 
     def milliseconds(self, at: float) -> int:
         """Unix milliseconds by the database's clock for a moment of the monotonic one."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
+
+from msgspec.structs import replace
 
 from overnight.domain import ids, result
 from overnight.domain.body import prepare, read_request
@@ -132,7 +133,7 @@ class Starter:
         was_alone = self._held.alone is request
         now = monotonic()
         came_to = read_reply(
-            came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.moment(now)
+            came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
         if came_to.code is None:
             flow.route.note_answer()
@@ -175,7 +176,7 @@ class Starter:
         block = request.block
         batch = block.source.batch
         started_ms = self._clock.milliseconds(request.started)
-        request_id = ids.show(ids.REQUEST, ids.new(started_ms))
+        request_id = ids.new_text(ids.REQUEST, started_ms)
         answer = Answer(
             line=request.line,
             text=result.of_try(batch.id, request.line, request.custom_id, request_id, tried),
