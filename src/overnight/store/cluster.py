@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import locale
 import os
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from overnight.domain.errors import Unusable
-from overnight.store.binaries import Binaries, made_by
 from overnight.store.confine import Confinement, obstacle, spawn
 from overnight.store.folder import PORT, Folder
 
@@ -33,13 +30,21 @@ SETTINGS: Mapping[str, str] = {
 }
 
 OURS = frozenset(
-    ["listen_addresses", "port", "data_directory", "logging_collector", "log_destination"]
-    + ["unix_socket_directories", "unix_socket_permissions", "unix_socket_group"]
+    {
+        "data_directory",
+        "listen_addresses",
+        "log_destination",
+        "logging_collector",
+        "port",
+        "unix_socket_directories",
+        "unix_socket_group",
+        "unix_socket_permissions",
+    }
 )
 """Who can connect and where the log goes is not for callers to set."""
 
 
-def server_command(binaries: Binaries, folder: Folder, socket: Path, settings: Mapping[str, str]) -> list[str]:
+def server_command(programs: Path, folder: Folder, socket: Path, settings: Mapping[str, str]) -> list[str]:
     """Return the command that runs the server: reachable through its socket only, with these settings."""
     quoted = str(socket).replace('"', '""')
     fixed = {
@@ -50,7 +55,7 @@ def server_command(binaries: Binaries, folder: Folder, socket: Path, settings: M
         "logging_collector": "off",
         "log_destination": "stderr",
     }
-    command = [str(binaries.folder / "postgres"), "-D", str(folder.data)]
+    command = [str(programs / "postgres"), "-D", str(folder.data)]
     for name, value in {**SETTINGS, **settings, **fixed}.items():
         command += ["-c", f"{name}={value}"]
     return command
@@ -63,34 +68,43 @@ def environment() -> dict[str, str]:
     return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
 
-def make_data(folder: Folder, binaries: Binaries, confinement: Confinement, lock: int) -> None:
+def make_data(folder: Folder, programs: Path, major: int, confinement: Confinement, lock: int) -> None:
     """Make the data directory with our database in it, unless it is there. The programs inherit `lock`.
 
     It gets its name when it is whole, so that a crash at any moment leaves nothing that looks like one.
     Raises Unusable if that fails or if what is there cannot be used.
     """
-    _check_reach(folder, binaries, confinement)
-    made = made_by(folder.data)
-    if made not in (None, binaries.major):
-        raise Unusable(f"{folder.data} was written by PostgreSQL {made}, not {binaries.major}. Start again.")
+    _check_reach(folder, programs, confinement)
+    made = folder.made_by()
+    if made not in (None, major):
+        raise Unusable(f"{folder.data} was written by PostgreSQL {made}, not {major}. Start again.")
     if made is not None:
         _give(folder.data, confinement)
         return
     if folder.data.exists():
         raise Unusable(f"{folder.data} is not a PostgreSQL data directory. Move it away, or choose another --data-dir.")
     fresh = folder.half_made
-    shutil.rmtree(fresh, ignore_errors=True)
+    _remove(fresh)
     fresh.mkdir(mode=0o700)
     _give(fresh, confinement)
     options = ["-D", str(fresh), f"--username={USER}", "--auth=trust", "--encoding=UTF8", "--data-checksums"]
-    _run([str(binaries.folder / "initdb"), *options, *_locale(binaries.major)], confinement, lock)
-    single = [str(binaries.folder / "postgres"), "--single", "-D", str(fresh), "-c", "exit_on_error=on", "postgres"]
+    _run([str(programs / "initdb"), *options, *_locale(major)], confinement, lock)
+    single = [str(programs / "postgres"), "--single", "-D", str(fresh), "-c", "exit_on_error=on", "postgres"]
     _run(single, confinement, lock, f"CREATE DATABASE {DATABASE};\n")
     fresh.rename(folder.data)
     _sync(folder.path)
 
 
-def _check_reach(folder: Folder, binaries: Binaries, confinement: Confinement) -> None:
+def _remove(fresh: Path) -> None:
+    """Remove what a crash left half made."""
+    if fresh.exists():
+        # Rarely needed, and the keeper stays small without it.
+        import shutil
+
+        shutil.rmtree(fresh)
+
+
+def _check_reach(folder: Folder, programs: Path, confinement: Confinement) -> None:
     who = f"PostgreSQL runs as user id {confinement.uid} here, which cannot use"
     blocked = obstacle(confinement, folder.path)
     if blocked:
@@ -98,10 +112,10 @@ def _check_reach(folder: Folder, binaries: Binaries, confinement: Confinement) -
             f"{who} {blocked}, on the way to {folder.path}. Choose a folder that it can reach with --data-dir, or "
             "name a running server with --database-url."
         )
-    blocked = obstacle(confinement, binaries.folder / "postgres")
+    blocked = obstacle(confinement, programs / "postgres")
     if blocked:
         raise Unusable(
-            f"{who} {blocked}, on the way to PostgreSQL's programs in {binaries.folder}. Install PostgreSQL where "
+            f"{who} {blocked}, on the way to PostgreSQL's programs in {programs}. Install PostgreSQL where "
             "every user can reach it, or name a running server with --database-url."
         )
 
@@ -120,6 +134,9 @@ def _locale(major: int) -> list[str]:
     """Choose an order of text that is the same on all systems and never changes under our indexes."""
     if major >= 17:
         return ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    # Needed once in the life of a folder, and the keeper stays small without it.
+    import locale
+
     try:
         locale.setlocale(locale.LC_COLLATE, "C.UTF-8")
     except locale.Error:

@@ -8,9 +8,8 @@ import pwd
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from overnight.domain.errors import Unusable
 
@@ -23,8 +22,7 @@ CLONE_NEWUSER = 0x10000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(NamedTuple):
     """As whom the programs run: ourselves, ourselves under another number in a user namespace, or a user."""
 
     kind: Literal["self", "namespace", "user"]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,18 +18,20 @@ from urllib.parse import quote, urlencode
 
 import asyncpg
 
-import overnight
 from overnight.domain.errors import Unusable
 from overnight.store.binaries import find
 from overnight.store.cluster import DATABASE, OURS, USER
 from overnight.store.confine import AsRoot
 from overnight.store.flock import is_held_alone, open_lock, try_shared
 from overnight.store.folder import PORT, Folder
-from overnight.store.keeper import UNUSABLE, Orders
-from overnight.store.logs import open_log
+from overnight.store.keeper import Orders
+from overnight.store.summon import Summoned
 
 PATIENCE = 900.0
 """Seconds to wait for a server that is starting: a recovery from a crash reads up to 4 GB of log."""
+
+REPORT = 5.0
+"""Seconds between two lines of the log that say what is waited for."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Embedded:
         self._grace = grace
         self._socket: Path | None = None
         self._hold: int | None = None
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._keeper: Summoned | None = None
         self._reviving = asyncio.Lock()
 
     @property
@@ -80,9 +80,12 @@ class Embedded:
         """Make sure that a keeper and a server run and that it accepts connections.
 
         Called at first and by whoever lost its connections; several processes and tasks may call it at once.
-        Raises Unusable if the server cannot be run.
+        The address may be another afterwards. Raises Unusable if the server cannot be run.
         """
         async with self._reviving:
+            if self._keeper is not None and self._keeper.has_ended():
+                # What ended it is past.
+                self._keeper = None
             try:
                 async with asyncio.timeout(PATIENCE):
                     await self._hold_on()
@@ -97,8 +100,6 @@ class Embedded:
         if self._hold is not None:
             os.close(self._hold)
             self._hold = None
-        if self._keeper is not None:
-            self._keeper.poll()
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,7 +132,7 @@ class Embedded:
             # A keeper that died meanwhile takes the server with it, so both must be there at last.
             if await self._accepts() and is_held_alone(self.folder.keeper_lock):
                 return
-            if loop.time() > told + 5:
+            if loop.time() > told + REPORT:
                 told = loop.time()
                 _log.info("waiting for PostgreSQL to start; it says why in %s", self.folder.server_log)
             await asyncio.sleep(0.03)
@@ -139,23 +140,13 @@ class Embedded:
     async def _start_keeper(self) -> None:
         """Start a keeper, unless the one we started is about to run. Raises Unusable if that one gave up."""
         if self._keeper is not None:
-            if self._keeper.poll() is None:
+            if not self._keeper.has_ended():
                 return
-            self._bury_keeper(self._keeper)
-        self._keeper = await asyncio.to_thread(self._spawn_keeper)
+            self._keeper.raise_if_it_gave_up()
+        self._keeper = await asyncio.to_thread(self._summon)
 
-    def _bury_keeper(self, keeper: subprocess.Popen[bytes]) -> None:
-        self._keeper = None
-        assert keeper.stdout is not None
-        with keeper.stdout as said:
-            reason = said.read().decode(errors="replace")
-        if keeper.returncode == UNUSABLE:
-            raise Unusable(reason)
-        if keeper.returncode > 0:
-            raise Unusable(f"The keeper of PostgreSQL failed; see {self.folder.keeper_log}.")
-
-    def _spawn_keeper(self) -> subprocess.Popen[bytes]:
-        binaries = find(self.folder.data, self._binaries)
+    def _summon(self) -> Summoned:
+        binaries = find(self.folder, self._binaries)
         orders = Orders(
             folder=str(self.folder.path),
             programs=str(binaries.folder),
@@ -164,22 +155,7 @@ class Embedded:
             as_root=self._as_root,
             grace=self._grace,
         )
-        log = open_log(self.folder.keeper_log)
-        try:
-            keeper = subprocess.Popen(  # noqa: S603  our own program
-                [sys.executable, "-m", "overnight.store.keeper", self.folder.path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env=_keeper_environment(),
-            )
-        finally:
-            os.close(log)
-        assert keeper.stdin is not None
-        with keeper.stdin as stdin:
-            stdin.write(orders.encode())
-        return keeper
+        return Summoned(orders)
 
     async def _accepts(self) -> bool:
         """Say whether the server accepts a connection to our database."""
@@ -190,8 +166,11 @@ class Embedded:
             connection = await asyncpg.connect(**self.dsn_kwargs(), timeout=10)
         except asyncpg.TooManyConnectionsError:
             return True
-        except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.PostgresConnectionError):
+        except (OSError, asyncpg.OperatorInterventionError, asyncpg.PostgresConnectionError):
+            # Not there, starting, stopping, or just died.
             return False
+        except (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+            raise Unusable(f"{self.folder.data} was not made by Overnight: {error}") from error
         await connection.close()
         return True
 
@@ -225,11 +204,3 @@ async def ensure(
 def is_running(folder: Path) -> bool:
     """Say whether any process of the folder's server is alive."""
     return is_held_alone(Folder(folder).server_lock)
-
-
-def _keeper_environment() -> dict[str, str]:
-    """Return our environment less what the keeper has no business with, such as keys of upstreams."""
-    wanted = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LOCALE_ARCHIVE", "PYTHONHOME")
-    kept = {name: os.environ[name] for name in wanted if name in os.environ}
-    here = str(Path(overnight.__file__).parent.parent)
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}

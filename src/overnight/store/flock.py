@@ -17,10 +17,10 @@ def open_lock(path: Path) -> int:
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except PermissionError as error:
+    except OSError as error:
         raise Unusable(
-            f"{path} cannot be opened ({error.strerror}): the folder belongs to another user. "
-            "Choose another one with --data-dir, or run as that user."
+            f"{path} cannot be opened: {error.strerror}. Run as the user that owns the folder, or choose another "
+            "--data-dir."
         ) from error
     give_to_owner(descriptor, path.parent)
     return descriptor
@@ -65,4 +65,6 @@ def _try(descriptor: int, kind: int) -> bool:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise Unusable(f"The file system of the data directory has no locks ({error.strerror}).") from error
     return True

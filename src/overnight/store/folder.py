@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
 import stat
 import sys
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from overnight.domain.errors import Unusable
@@ -18,11 +16,11 @@ LONGEST_SOCKET = 107 if sys.platform == "linux" else 103
 """Bytes of a path in `struct sockaddr_un`, less the closing zero."""
 
 
-@dataclass(frozen=True, slots=True)
 class Folder:
     """The paths in the folder that an embedded server lives in."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     @property
     def data(self) -> Path:
@@ -64,13 +62,26 @@ class Folder:
         """What PostgreSQL wrote."""
         return self.path / "postgres.log"
 
+    def made_by(self) -> int | None:
+        """Return the major version of PostgreSQL that made the data directory, None if there is none yet."""
+        try:
+            return int((self.data / "PG_VERSION").read_text())
+        except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            raise Unusable(
+                f"{self.data} belongs to another user. Run as that user, or choose another --data-dir."
+            ) from error
+
     def make(self) -> None:
         """Make the folder. Others may pass through it, because PostgreSQL may have to, but not look into it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o711)
         except FileExistsError:
-            return
+            if self.path.is_dir():
+                return
+            raise Unusable(f"{self.path} is not a folder. Choose another --data-dir.") from None
         except OSError as error:
             raise Unusable(f"{self.path} cannot be made: {error.strerror}. Choose another --data-dir.") from error
         self.path.chmod(0o711)
@@ -91,9 +102,7 @@ class Folder:
         """
         directory = self.path / "run"
         if not _fits(directory):
-            name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-            places = [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108  its owner is verified
-            directory = next(filter(_fits, (place / f"overnight-{os.geteuid()}-{name}" for place in places)))
+            directory = _elsewhere(self.path)
         try:
             directory.mkdir(mode=0o700)
             os.chown(directory, uid, gid)
@@ -107,7 +116,16 @@ class Folder:
         self._note(directory)
         return directory
 
+    def remove_socket_directory(self) -> None:
+        """Remove the directory of the socket, which may be outside of our folder, after the server has stopped."""
+        directory = self.read_socket_directory()
+        if directory is not None:
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
     def _note(self, directory: Path) -> None:
+        if self.read_socket_directory() == directory:
+            return
         fresh = self.socket_note.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
@@ -120,6 +138,16 @@ class Folder:
     def _owners(self) -> set[int]:
         owners = {0, os.geteuid(), self.path.stat().st_uid}
         return owners | {self.data.stat().st_uid} if self.data.exists() else owners
+
+
+def _elsewhere(path: Path) -> Path:
+    # Rarely needed, and the keeper stays small without them.
+    import hashlib
+    import tempfile
+
+    name = f"overnight-{os.geteuid()}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    directory = Path(tempfile.gettempdir()) / name
+    return directory if _fits(directory) else Path("/tmp") / name  # noqa: S108  its owner is verified
 
 
 def _fits(directory: Path) -> bool:

@@ -16,11 +16,10 @@ import select
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from overnight.domain.errors import Unusable
-from overnight.store.binaries import Binaries
 from overnight.store.cluster import make_data, server_command
 from overnight.store.confine import AsRoot, Confinement, adopt_orphans, choose
 from overnight.store.flock import open_lock, try_alone
@@ -37,21 +36,22 @@ UNUSABLE = 3
 """Exit status when the server cannot run; the reason is on standard output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(NamedTuple):
     """What the user that starts a keeper tells it."""
 
     folder: str
     programs: str
     major: int
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str]
     as_root: AsRoot = "auto"
     grace: float = 1.0
     """Seconds without a user before the server stops: the next command often follows at once."""
+    watchdog: bool = sys.platform != "linux"
+    """Whether a process of ours has to stop the server when the keeper is killed, because the kernel does not."""
 
     def encode(self) -> bytes:
         """Return what `main` reads from standard input."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(self._asdict()).encode()
 
 
 class Keeper:
@@ -60,10 +60,11 @@ class Keeper:
     def __init__(self, orders: Orders) -> None:
         self.folder = Folder(Path(orders.folder))
         self.orders = orders
-        self.binaries = Binaries(Path(orders.programs), orders.major)
+        self.programs = Path(orders.programs)
         self.told_to_stop = False
         self.closed = False
         self.alone_since: float | None = None
+        self.logs_bounded = 0.0
         self.bell, ring = os.pipe()
         os.set_blocking(self.bell, False)
         os.set_blocking(ring, False)
@@ -83,7 +84,7 @@ class Keeper:
         if lock is None:
             return
         confinement = choose(self.folder.path, self.folder.data, self.orders.as_root)
-        make_data(self.folder, self.binaries, confinement, lock)
+        make_data(self.folder, self.programs, self.orders.major, confinement, lock)
         os.close(lock)
         self.keep(confinement)
 
@@ -93,20 +94,21 @@ class Keeper:
         while (lock := self.inherit_server()) is not None:
             socket = self.folder.make_socket_directory(*confinement.owner)
             clear(self.folder, socket)
-            command = server_command(self.binaries, self.folder, socket, self.orders.settings)
-            server = Postmaster(self.folder, command, confinement, lock)
+            command = server_command(self.programs, self.folder, socket, self.orders.settings)
+            server = Postmaster(self.folder, command, confinement, lock, watchdog=self.orders.watchdog)
             # From here on the server's processes alone hold it.
             os.close(lock)
             was_ready = self.watch(server)
             if server.status is None:
                 server.stop(self.wait)
+                self.folder.remove_socket_directory()
                 log("stopped the server")
                 return
             failures = 0 if was_ready else failures + 1
             log(f"the server ended with {server.status}" + ("" if was_ready else " before it was ready"))
             if failures >= TRIES:
                 raise Unusable(f"PostgreSQL does not start: {server.last_words()}")
-            self.wait(failures * 1.0)
+            self.pause(failures * 0.5)
 
     def watch(self, server: Postmaster) -> bool:
         """Wait until the server ends or is no longer needed. Returns whether it ever accepted connections."""
@@ -120,8 +122,7 @@ class Keeper:
             if not was_ready and time.monotonic() > told + 10:
                 told = time.monotonic()
                 log(f"the server has been starting for {told - started:.0f} s")
-            bound(self.folder.server_log)
-            bound(self.folder.keeper_log)
+            self.bound_logs()
             self.wait(POLL if was_ready else 0.05)
         return was_ready
 
@@ -152,6 +153,20 @@ class Keeper:
             os.close(users)
         return self.closed
 
+    def bound_logs(self) -> None:
+        """Keep the logs small, looking now and then."""
+        now = time.monotonic()
+        if now > self.logs_bounded + 10:
+            self.logs_bounded = now
+            bound(self.folder.server_log)
+            bound(self.folder.keeper_log)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep for the time or until the server is no longer needed."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self.is_unneeded():
+            self.wait(min(left, POLL))
+
     def wait(self, seconds: float) -> None:
         """Sleep until the time is over or a signal came."""
         if select.select([self.bell], [], [], seconds)[0]:
@@ -165,7 +180,9 @@ class Keeper:
 def log(text: str) -> None:
     """Write a line to standard error, which is the keeper's log."""
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    os.write(2, f"{moment} [{os.getpid()}] {text}\n".encode(errors="replace"))
+    # A full disk must not end the keeper.
+    with contextlib.suppress(OSError):
+        os.write(2, f"{moment} [{os.getpid()}] {text}\n".encode(errors="replace"))
 
 
 def main() -> int:
@@ -181,7 +198,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, keeper.stop)
     try:
         keeper.run()
-    except Unusable as error:
+    except (Unusable, OSError) as error:
         log(str(error))
         # Whoever started us may be gone by now.
         with contextlib.suppress(BrokenPipeError):

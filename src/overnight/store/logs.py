@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -21,21 +22,26 @@ def open_log(path: Path) -> int:
 def bound(path: Path, largest: int = LARGEST) -> None:
     """Move the content of a log that has grown too large aside.
 
-    Its writers keep the file open, so it is copied and emptied, and a line written in between is lost.
+    Its writers keep the file open, so it is copied and emptied, and a line written in between is lost. On a
+    full disk it is emptied all the same.
     """
     log = open_log(path)
     try:
         if os.fstat(log).st_size <= largest:
             return
-        aside = path.with_name(f"{path.name}.1")
-        aside.unlink(missing_ok=True)
-        older = open_log(aside)
-        try:
-            os.lseek(log, -largest, os.SEEK_END)
-            while block := os.read(log, 1 << 20):
-                os.write(older, block)
-        finally:
-            os.close(older)
+        os.lseek(log, -largest, os.SEEK_END)
+        with contextlib.suppress(OSError):
+            _copy(log, path.with_name(f"{path.name}.1"))
         os.ftruncate(log, 0)
     finally:
         os.close(log)
+
+
+def _copy(log: int, aside: Path) -> None:
+    aside.unlink(missing_ok=True)
+    older = open_log(aside)
+    try:
+        while block := os.read(log, 1 << 20):
+            os.write(older, block)
+    finally:
+        os.close(older)

@@ -12,15 +12,21 @@ from overnight.store.confine import Confinement, spawn
 from overnight.store.folder import Folder
 from overnight.store.logs import open_log
 from overnight.store.remains import read_pid_file
+from overnight.store.watchdog import Watchdog
 
-FAST = 90.0
-"""Seconds that a stop may take to end sessions and write everything down; a crash recovery would take longer."""
+STOPS = ((signal.SIGINT, 90.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 60.0))
+"""Signals that stop a server, each firmer than the one before, and how many seconds each may take.
+
+The first ends sessions and writes everything down, the second leaves that to recovery.
+"""
 
 
 class Postmaster:
     """The running server. All its processes hold the lock on `server.lock` until the last of them is gone."""
 
-    def __init__(self, folder: Folder, command: Sequence[str], confinement: Confinement, lock: int) -> None:
+    def __init__(
+        self, folder: Folder, command: Sequence[str], confinement: Confinement, lock: int, *, watchdog: bool
+    ) -> None:
         self.folder = folder
         self.status: int | None = None
         self.log_start = 0
@@ -40,6 +46,7 @@ class Postmaster:
         finally:
             os.close(nothing)
             os.close(log)
+        self._watchdog = Watchdog(self.pid) if watchdog else None
 
     def has_ended(self) -> bool:
         """Say whether it has ended, and bury it and whatever orphans of it became our children."""
@@ -52,6 +59,8 @@ class Postmaster:
                 break
             if pid == self.pid:
                 self.status = os.waitstatus_to_exitcode(status)
+                if self._watchdog:
+                    self._watchdog.dismiss()
         return self.status is not None
 
     def is_ready(self) -> bool:
@@ -60,14 +69,15 @@ class Postmaster:
         return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
     def stop(self, wait: Callable[[float], None]) -> None:
-        """End it: sessions are ended and all is written down, or, if that takes too long, left to recovery."""
-        for number, patience in ((signal.SIGINT, FAST), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 60.0)):
-            os.kill(self.pid, number)
+        """End it, in order if that does not take too long."""
+        for number, patience in STOPS:
             deadline = time.monotonic() + patience
-            while not self.has_ended() and time.monotonic() < deadline:
+            while time.monotonic() < deadline:
+                # Again and again, because one that has only just started may not hear it yet.
+                os.kill(self.pid, number)
                 wait(0.1)
-            if self.status is not None:
-                return
+                if self.has_ended():
+                    return
 
     def last_words(self) -> str:
         """Return the end of what it has written to its log."""

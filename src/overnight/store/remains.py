@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def clear(folder: Folder, socket: Path) -> None:
     the same small numbers are in use at once. A server that somebody started by hand is left alone.
     """
     main = _main_process(folder)
-    if main is None or not _is_alive(main) or _works_in(main, folder.data):
+    if main is not None and _works_in(main, folder.data):
         return
     (folder.data / "postmaster.pid").unlink(missing_ok=True)
     for name in (f".s.PGSQL.{PORT}.lock", f".s.PGSQL.{PORT}"):
@@ -61,22 +60,15 @@ def _main_process(folder: Folder) -> int | None:
     return int(lines[0]) if lines and lines[0].isdigit() else None
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _works_in(pid: int, data: Path) -> bool:
     """Say whether the process is a PostgreSQL of this data directory, or may be one."""
     try:
         if sys.platform == "linux":
             # It changes to its data directory when it starts.
             return Path(f"/proc/{pid}/cwd").samefile(data)
+        # Never needed on Linux, and the keeper stays small without it.
+        import subprocess
+
         command = ["/bin/ps", "-p", str(pid), "-o", "command="]
         return "postgres" in subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
     except FileNotFoundError:
@@ -93,9 +85,17 @@ def _holders(lock: Path) -> set[int]:
     found = set()
     for folder in Path("/proc").glob("[0-9]*/fd"):
         pid = int(folder.parent.name)
-        if pid != os.getpid() and _has_open(folder, wanted):
+        if _is_postgres(folder.parent) and _has_open(folder, wanted):
             found.add(pid)
     return found
+
+
+def _is_postgres(process: Path) -> bool:
+    """Tell the server's processes from one that only asks whether it runs, and so holds the lock for a moment."""
+    try:
+        return (process / "exe").readlink().name.startswith(("postgres", "initdb"))
+    except OSError:
+        return False
 
 
 def _has_open(descriptors: Path, wanted: os.stat_result) -> bool:

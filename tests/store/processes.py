@@ -1,0 +1,130 @@
+"""Finds, watches and kills the processes around an embedded server, and runs users of it in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from overnight.store.embedded import Embedded, is_running
+from overnight.store.folder import Folder
+from overnight.store.remains import read_pid_file
+
+SMALL = {"shared_buffers": "16MB", "max_connections": "20"}
+
+USER = """
+import asyncio, sys
+from pathlib import Path
+from typing import Any
+from overnight.store.embedded import ensure
+
+async def use():
+    async with await ensure(Path(sys.argv[1]), settings=%r, grace=0.2) as server:
+        print(server.dsn, flush=True)
+        for line in sys.stdin:
+            await server.revive()
+            print(server.dsn, flush=True)
+
+asyncio.run(use())
+"""
+
+
+class User:
+    """A user of the server in a process of its own, that revives the server when told."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.dsn = ""
+
+    @classmethod
+    async def start(cls, folder: Path, interpreter: str = sys.executable, **options: Any) -> User:
+        """Start the process; `options` are those of subprocess."""
+        return cls(
+            await asyncio.create_subprocess_exec(
+                interpreter,
+                "-c",
+                USER % SMALL,
+                folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                **options,
+            )
+        )
+
+    async def holds(self) -> User:
+        """Wait until it holds a server that accepts connections."""
+        assert self.process.stdout
+        assert self.process.stderr
+        self.dsn = (await self.process.stdout.readline()).decode().strip()
+        if not self.dsn:
+            raise AssertionError((await self.process.stderr.read()).decode())
+        return self
+
+    async def revive(self) -> User:
+        """Have it revive the server."""
+        assert self.process.stdin
+        self.process.stdin.write(b"revive\n")
+        return await self.holds()
+
+    async def kill(self) -> None:
+        """Kill it on the spot."""
+        self.process.kill()
+        await self.process.communicate()
+
+    async def leave(self) -> None:
+        """Let it release the server and end, which it does at the end of its input."""
+        await self.process.communicate(b"")
+
+
+def keepers_of(folder: Path) -> list[int]:
+    """Return the ids of the folder's living keepers."""
+    listing = subprocess.run(["ps", "-wweo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listing.splitlines()]
+    wanted = f"-m overnight.store.keeper {folder}"
+    return [int(row[0]) for row in rows if not row[1].startswith("Z") and row[2].endswith(wanted)]
+
+
+def keeper_of(folder: Path) -> int:
+    """Return the id of the folder's keeper."""
+    (pid,) = keepers_of(folder)
+    return pid
+
+
+def postmaster_of(folder: Path) -> int:
+    """Return the id of the server's main process, 0 if there is none."""
+    lines = read_pid_file(Folder(folder))
+    return int(lines[0]) if lines else 0
+
+
+def kill(pid: int) -> None:
+    """Kill a process on the spot."""
+    os.kill(pid, signal.SIGKILL)
+
+
+async def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until the condition holds; fail if it does not in time."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def until_stopped(folder: Path) -> None:
+    """Wait until neither a keeper nor any process of the server is left."""
+    await until(lambda: not is_running(folder) and not keepers_of(folder))
+
+
+async def run(server: Embedded | str, statement: str, *arguments: object) -> object:
+    """Run one statement on a connection of its own and return the first value of its first row."""
+    connection = await asyncpg.connect(server if isinstance(server, str) else server.dsn)
+    try:
+        return await connection.fetchval(statement, *arguments)
+    finally:
+        await connection.close()
