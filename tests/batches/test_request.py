@@ -48,52 +48,33 @@ def test_a_window_is_a_number_of_hours(hours: int) -> None:
     assert read(completion_window=f"{hours}h").window == timedelta(hours=hours)
 
 
-WRONG: list[tuple[dict[str, Any], str]] = (
-    [
-        ({"completion_window": window}, "completion_window")
-        for window in ("0h", "169h", "1000h", "024h", "24", "h", "24H", "24h ", "-1h", "1.5h", "none", "", 24, "२४h")
-    ]
-    + [
-        ({"endpoint": endpoint}, "endpoint")
-        for endpoint in ("", "/v1/chat/completions/", "/v1/responses", "chat", 5, ["/v1/embeddings"])
-    ]
-    + [({"input_file_id": value}, "input_file_id") for value in (5, ["file-1"], {}, True)]
-    + [
-        ({"metadata": metadata}, "metadata")
-        for metadata in (
-            [],
-            "x",
-            {"a": 1},
-            {"a": None},
-            {"a": {"b": "c"}},
-            {"k" * 65: "v"},
-            {"k": "v" * 513},
-            {str(i): "v" for i in range(17)},
-            {"a\0": "b"},
-            {"a": "b\0"},
-        )
-    ]
-    + [
-        ({name: value}, name)
-        for name, values in {
-            "max_decoding_length": (0, -1, 1.5, "1", True, 2**31),
-            "max_context_length": (0, 2**31, [1]),
-            "temperature": (-0.1, 2.1, "1", True, []),
-            "top_p": (-1, 1.1, False),
-            "top_k": (-1, 0.5, 2**31, "5"),
-        }.items()
-        for value in values
-    ]
-    + [({"requests": requests}, "requests") for requests in ([], [{"custom_id": "a"}], 5)]
-    + [
-        ({"output_expires_after": 3600}, "output_expires_after"),
-        ({"output_expires_after": {"anchor": "now", "seconds": 3600}}, "output_expires_after.anchor"),
-    ]
-    + [
-        ({"output_expires_after": {"anchor": "created_at", "seconds": seconds}}, "output_expires_after.seconds")
-        for seconds in (3_599, 2_592_001, 3600.0, "3600", True, None)
-    ]
-)
+VALUES: dict[str, tuple[Any, ...]] = {
+    "completion_window": (
+        *("0h", "169h", "1000h", "024h", "24", "h", "24H", "24h ", "-1h", "1.5h", "none", "", 24, "२४h"),
+    ),
+    "endpoint": ("", "/v1/chat/completions/", "/v1/responses", "chat", 5, ["/v1/embeddings"]),
+    "input_file_id": (5, ["file-1"], {}, True),
+    "metadata": (
+        *([], "x", {"a": 1}, {"a": None}, {"a": {"b": "c"}}, {"k" * 65: "v"}, {"k": "v" * 513}),
+        *({str(i): "v" for i in range(17)}, {"a\0": "b"}, {"a": "b\0"}),
+    ),
+    "max_decoding_length": (0, -1, 1.5, "1", True, 2**31),
+    "max_context_length": (0, 2**31, [1]),
+    "temperature": (-0.1, 2.1, "1", True, []),
+    "top_p": (-1, 1.1, False),
+    "top_k": (-1, 0.5, 2**31, "5"),
+    "requests": ([], [{"custom_id": "a"}], 5),
+    "output_expires_after": (3_600, "x", []),
+}
+SECONDS: tuple[Any, ...] = (3_599, 2_592_001, 3600.0, "3600", True, None)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(({name: value}, name) for name, values in VALUES.items() for value in values),
+    ({"output_expires_after": {"anchor": "now", "seconds": 3_600}}, "output_expires_after.anchor"),
+    *(
+        ({"output_expires_after": {"anchor": "created_at", "seconds": value}}, "output_expires_after.seconds")
+        for value in SECONDS
+    ),
+]
 
 
 @pytest.mark.parametrize(("given", "param"), WRONG)
