@@ -346,11 +346,11 @@ async def test_others_have_their_turn_after_each_piece_of_the_file(
 
     original = BatchCheck.read
     monkeypatch.setattr(BatchCheck, "read", read)
-    await make.batch(lines(6_000))
+    await make.batch(b"".join(line(f"r{i}", user="x" * 1_000) + b"\n" for i in range(1_500)))
     pieces = await make.value("SELECT count(*) FROM file_chunk")
     ticker = asyncio.create_task(tick())
     await Validate(make.deps).round()
     ticking = False
     await ticker
-    assert pieces >= 6
-    assert longest < 1.5 * 6_000 / pieces
+    assert pieces >= 12
+    assert longest < 1.5 * 1_500 / pieces
