@@ -10,14 +10,14 @@ import pytest
 import pytest_asyncio
 
 from overnight.store.embedded import ensure
-from tests.store.processes import SMALL, until_stopped
+from tests.store.processes import BINARIES, SMALL, until_stopped
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def made_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a data directory whose server has stopped; made once, because initdb takes its time."""
     folder = tmp_path_factory.mktemp("made") / "server"
-    (await ensure(folder, settings=SMALL, grace=0)).release()
+    (await ensure(folder, binaries=BINARIES, settings=SMALL, grace=0)).release()
     await until_stopped(folder)
     for name in ("keeper.log", "postgres.log", "socket"):
         (folder / name).unlink()

@@ -16,6 +16,10 @@ import asyncpg
 from overnight.store.embedded import Embedded, is_running
 from overnight.store.folder import Folder
 from overnight.store.remains import read_pid_file
+from overnight.store.runas import AsRoot
+
+BINARIES = Path(os.environ["OVERNIGHT_TEST_POSTGRES"]) if "OVERNIGHT_TEST_POSTGRES" in os.environ else None
+"""The programs that tests of the embedded server use, like those of all tests; found by themselves if None."""
 
 SMALL = {"shared_buffers": "16MB", "max_connections": "20"}
 
@@ -26,7 +30,7 @@ from typing import Any
 from overnight.store.embedded import ensure
 
 async def use():
-    async with await ensure(Path(sys.argv[1]), settings=%r, grace=0.2) as server:
+    async with await ensure(Path(sys.argv[1]), settings=%r, as_root=sys.argv[2], grace=0.2) as server:
         print(server.dsn, flush=True)
         for line in sys.stdin:
             await server.revive()
@@ -44,14 +48,15 @@ class User:
         self.dsn = ""
 
     @classmethod
-    async def start(cls, folder: Path, interpreter: str = sys.executable, **options: Any) -> User:
-        """Start the process; `options` are those of subprocess."""
+    async def start(cls, folder: Path, *command: str, as_root: AsRoot = "auto", **options: Any) -> User:
+        """Start the process by a command of ours that runs Python; `options` are those of subprocess."""
         return cls(
             await asyncio.create_subprocess_exec(
-                interpreter,
+                *(command or [sys.executable]),
                 "-c",
                 USER % SMALL,
                 folder,
+                as_root,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -11,17 +11,28 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
 import overnight
-from overnight.domain.errors import Unusable
-from overnight.store.confine import AsRoot
 from overnight.store.embedded import Embedded, ensure
 from overnight.store.folder import Folder
-from tests.store.processes import SMALL, User, keeper_of, kill, postmaster_of, run, until_stopped
+from overnight.store.runas import AsRoot
+from tests.store.processes import (
+    BINARIES,
+    SMALL,
+    User,
+    keeper_of,
+    keepers_of,
+    kill,
+    postmaster_of,
+    run,
+    until,
+    until_stopped,
+)
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users")
 
@@ -46,7 +57,7 @@ async def open_folder() -> AsyncIterator[Path]:
 
 
 async def start(folder: Path, as_root: AsRoot = "auto") -> Embedded:
-    return await ensure(folder, settings=SMALL, as_root=as_root, grace=0)
+    return await ensure(folder, binaries=BINARIES, settings=SMALL, as_root=as_root, grace=0)
 
 
 async def make_rows(server: Embedded) -> None:
@@ -119,25 +130,41 @@ async def test_data_made_in_a_namespace_is_given_to_the_user_where_there_is_none
 
 
 @root
-async def test_without_namespaces_the_folder_in_the_way_is_named(open_folder: Path) -> None:
-    (open_folder.parent / "private").mkdir(mode=0o700)
-    folder = open_folder.parent / "private" / "server"
-    with pytest.raises(Unusable, match=rf"cannot use {folder.parent}, .*--data-dir.*--database-url"):
-        await start(folder, "user")
-    assert folder.parent.stat().st_mode & 0o777 == 0o700
+async def test_without_namespaces_a_folder_that_only_root_can_enter_works_too(open_folder: Path) -> None:
+    folder = private(open_folder) / "server"
+    before = modes_above(folder)
+    async with await start(folder, "user") as server:
+        await make_rows(server)
+        killed = postmaster_of(folder)
+        kill(keeper_of(folder))
+        await server.revive()
+        assert await count_rows(server) == 1000
+        assert postmaster_of(folder) != killed
+        assert modes_above(folder) == before
+        assert owner_of(folder / "data") != "root"
+        # It can read what root can, so nobody but root may connect, not even its own user.
+        assert owner_of(Path(str(server.dsn_kwargs()["host"]))) == "root"
     await until_stopped(folder)
 
 
+def private(folder: Path) -> Path:
+    """Make a folder that only root can enter beside the folder."""
+    path = folder.parent / "private"
+    path.mkdir(mode=0o700)
+    return path
+
+
 @root
-async def test_programs_in_a_folder_in_the_way_are_named(open_folder: Path, tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    for name in ("postgres", "initdb"):
-        real = shutil.which(name) or next(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), None)
-        if real is None:
-            pytest.skip("no system PostgreSQL to put elsewhere")
-        (tmp_path / name).symlink_to(real)
-    with pytest.raises(Unusable, match=r"programs in .*every user can reach"):
-        await ensure(open_folder, binaries=tmp_path, as_root="user")
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv takes a capability from root")
+async def test_where_root_may_nothing_the_folder_in_the_way_is_named(open_folder: Path) -> None:
+    folder = private(open_folder) / "server"
+    less = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override", sys.executable)
+    user = await User.start(folder, *less, as_root="user")
+    with pytest.raises(AssertionError, match=rf"Unusable: .*cannot use {folder.parent}, .*--data-dir.*--database-url"):
+        await user.holds()
+    await user.leave()
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    await until_stopped(folder)
 
 
 @root
@@ -171,10 +198,11 @@ async def test_an_ordinary_user_runs_a_server(open_folder: Path) -> None:
     python, environment = interpreter_for("nobody")
     open_folder.mkdir()
     os.chown(open_folder, 65534, 65534)
-    options = {"env": environment, "user": "nobody", "group": 65534, "extra_groups": [], "cwd": "/"}
+    options: dict[str, Any] = {"env": environment, "user": "nobody", "group": 65534, "extra_groups": [], "cwd": "/"}
     users = [await User.start(open_folder, python, **options) for _ in range(2)]
     await asyncio.gather(*(user.holds() for user in users))
     assert owner_of(open_folder / "data") == "nobody"
+    await until(lambda: len(keepers_of(open_folder)) == 1)
     kill(keeper_of(open_folder))
     await asyncio.gather(*(user.revive() for user in users))
     await asyncio.gather(*(user.leave() for user in users))

@@ -17,11 +17,22 @@ from overnight.store import embedded
 from overnight.store.binaries import find
 from overnight.store.embedded import Embedded, ensure, is_running
 from overnight.store.folder import Folder
-from tests.store.processes import SMALL, User, keeper_of, keepers_of, kill, postmaster_of, run, until, until_stopped
+from tests.store.processes import (
+    BINARIES,
+    SMALL,
+    User,
+    keeper_of,
+    keepers_of,
+    kill,
+    postmaster_of,
+    run,
+    until,
+    until_stopped,
+)
 
 
 async def start(folder: Path) -> Embedded:
-    return await ensure(folder, settings=SMALL, grace=0.2)
+    return await ensure(folder, binaries=BINARIES, settings=SMALL, grace=0.2)
 
 
 async def count_rows(server: Embedded) -> object:
@@ -212,7 +223,7 @@ async def test_a_released_user_can_come_back(folder: Path) -> None:
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """A folder of programs that a test may put its own in the place of."""
-    real = find(Folder(tmp_path / "none")).folder
+    real = find(Folder(tmp_path / "none"), BINARIES).folder
     folder = tmp_path / "programs"
     folder.mkdir()
     for name in ("postgres", "initdb"):

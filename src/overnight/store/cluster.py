@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from overnight.domain.errors import Unusable
-from overnight.store.confine import Confinement, obstacle, spawn
+from overnight.store.confine import Confinement, spawn
 from overnight.store.folder import PORT, Folder
 
 USER = DATABASE = "overnight"
@@ -74,7 +74,6 @@ def make_data(folder: Folder, programs: Path, major: int, confinement: Confineme
     It gets its name when it is whole, so that a crash at any moment leaves nothing that looks like one.
     Raises Unusable if that fails or if what is there cannot be used.
     """
-    _check_reach(folder, programs, confinement)
     made = folder.made_by()
     if made not in (None, major):
         raise Unusable(f"{folder.data} was written by PostgreSQL {made}, not {major}. Start again.")
@@ -104,30 +103,15 @@ def _remove(fresh: Path) -> None:
         shutil.rmtree(fresh)
 
 
-def _check_reach(folder: Folder, programs: Path, confinement: Confinement) -> None:
-    who = f"PostgreSQL runs as user id {confinement.uid} here, which cannot use"
-    blocked = obstacle(confinement, folder.path)
-    if blocked:
-        raise Unusable(
-            f"{who} {blocked}, on the way to {folder.path}. Choose a folder that it can reach with --data-dir, or "
-            "name a running server with --database-url."
-        )
-    blocked = obstacle(confinement, programs / "postgres")
-    if blocked:
-        raise Unusable(
-            f"{who} {blocked}, on the way to PostgreSQL's programs in {programs}. Install PostgreSQL where "
-            "every user can reach it, or name a running server with --database-url."
-        )
-
-
 def _give(data: Path, confinement: Confinement) -> None:
     """Make the user that PostgreSQL runs as the owner of the data, the top last, so that a crash repeats it."""
-    if confinement.kind != "user" or data.stat().st_uid == confinement.uid:
+    uid, gid = confinement.owner
+    if data.stat().st_uid == uid:
         return
     for folder, _, files in os.walk(data, topdown=False):
         for name in files:
-            os.lchown(Path(folder) / name, confinement.uid, confinement.gid)
-        os.lchown(folder, confinement.uid, confinement.gid)
+            os.lchown(Path(folder) / name, uid, gid)
+        os.lchown(folder, uid, gid)
 
 
 def _locale(major: int) -> list[str]:

@@ -1,109 +1,67 @@
-"""Runs PostgreSQL's programs as a user it accepts, since it refuses to run as root, and never past our death."""
+"""Runs PostgreSQL's programs as somebody they accept, since they refuse to run as root, and never past our death."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import pwd
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
 
-from overnight.domain.errors import Unusable
-
-AsRoot = Literal["auto", "namespace", "user"]
-
 PR_SET_PDEATHSIG = 1
+PR_SET_KEEPCAPS = 8
 PR_SET_CHILD_SUBREAPER = 36
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_RAISE = 2
+CAP_DAC_OVERRIDE = 1
 CLONE_NEWUSER = 0x10000000
+CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Confinement(NamedTuple):
-    """As whom the programs run: ourselves, ourselves under another number in a user namespace, or a user."""
+    """As whom the programs run.
 
-    kind: Literal["self", "namespace", "user"]
+    `self`: as we are. `namespace`: as we are outside, as another number inside of a user namespace. `user`: as
+    another user. `privileged`: as another user that passes the permissions of files as we do.
+    """
+
+    kind: Literal["self", "namespace", "user", "privileged"]
     uid: int
     gid: int
 
     @property
     def owner(self) -> tuple[int, int]:
-        """The user and group that own what the programs make, as everybody else sees them."""
-        return (self.uid, self.gid) if self.kind == "user" else (os.geteuid(), os.getegid())
+        """The user and group that own the data, as everybody else sees them."""
+        return (self.uid, self.gid) if self.kind in ("user", "privileged") else (os.geteuid(), os.getegid())
+
+    @property
+    def socket_owner(self) -> tuple[int, int]:
+        """The user and group that own the directory of the socket, and so can connect.
+
+        Whoever connects can do what the server can. One that passes permissions must not be open to others of
+        its user id.
+        """
+        return (os.geteuid(), os.getegid()) if self.kind == "privileged" else self.owner
 
     def enter(self) -> None:
-        """Change the calling process for good. It must have one thread and no other work to do."""
+        """Change the calling process for good. It must have one thread and no other work to do. Raises OSError."""
         if self.kind == "namespace":
             _enter_namespace(self.uid, self.gid)
-        elif self.kind == "user":
+        elif self.kind in ("user", "privileged"):
+            privileged = self.kind == "privileged"
+            if privileged:
+                _prctl(PR_SET_KEEPCAPS, 1)
             os.setgroups([self.gid])
             os.setgid(self.gid)
             os.setuid(self.uid)
-
-
-def choose(folder: Path, data: Path, as_root: AsRoot = "auto") -> Confinement:
-    """Choose as whom to run programs on a data directory, which may not exist yet, in our folder.
-
-    Root keeps its files and its access to them in a user namespace, where it has another number. Where
-    namespaces are not allowed, another user has to own the data. Raises Unusable if there is no way.
-    """
-    made = data.exists()
-    owner = (data if made else folder).stat()
-    uid = os.geteuid()
-    if uid != owner.st_uid and uid != 0:
-        raise Unusable(f"{folder} belongs to another user. Run as that user, or choose another --data-dir.")
-    # Only initdb insists on a user id that has a name.
-    usable = made or _has_name(owner.st_uid)
-    if uid != 0 and usable:
-        return Confinement("self", uid, os.getegid())
-    if owner.st_uid != 0 and usable and as_root == "auto":
-        return Confinement("user", owner.st_uid, owner.st_gid)
-    user = _named_user()
-    namespace = Confinement("namespace", user.pw_uid, user.pw_gid)
-    if as_root != "user" and _can_enter(namespace):
-        return namespace
-    if as_root == "namespace" or uid != 0:
-        raise Unusable(
-            f"PostgreSQL does not run as user id {uid} here, and this system does not allow the user namespace "
-            "that would help. Run as a user with a name, or name a running server with --database-url."
-        )
-    return Confinement("user", user.pw_uid, user.pw_gid)
-
-
-def _has_name(uid: int) -> bool:
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
-
-
-def _named_user() -> pwd.struct_passwd:
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise Unusable(
-        "PostgreSQL does not run as root, and there is no user `postgres` or `nobody` to run it as. Add one, or "
-        "name a running server with --database-url."
-    )
-
-
-def obstacle(confinement: Confinement, path: Path) -> Path | None:
-    """Return the first folder on the way to the path, or the path itself, that the confined cannot use."""
-    steps = (*reversed(path.parents), path)
-
-    def count_usable() -> int:
-        confinement.enter()
-        # access() looks without capabilities, as the program will after exec.
-        return next((number for number, step in enumerate(steps) if not os.access(step, os.X_OK)), len(steps))
-
-    usable = _try(count_usable)
-    return steps[usable] if usable < len(steps) else None
+            if privileged:
+                _keep_capabilities(1 << CAP_DAC_OVERRIDE)
+                # Only an ambient capability lasts when another program is started.
+                _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE)
 
 
 def spawn(
@@ -156,39 +114,16 @@ def _become(
 
 def die_with_parent(number: signal.Signals, parent: int) -> None:
     """Have the kernel signal this process when its parent dies; only Linux can."""
-    if sys.platform != "linux":
-        return
-    _libc.prctl(PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
-        os._exit(1)
+    if sys.platform == "linux":
+        _prctl(PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def adopt_orphans() -> None:
     """Become the parent of processes whose parent below us has died, so that they can be reaped; Linux only."""
     if sys.platform == "linux":
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _can_enter(confinement: Confinement) -> bool:
-    def enter() -> int:
-        confinement.enter()
-        return 0
-
-    return _try(enter) == 0
-
-
-def _try(act: Callable[[], int]) -> int:
-    """Return what the act returns, less than 255, in a child that ends at once: it cannot be undone."""
-    pid = os.fork()
-    if pid == 0:
-        status = 255
-        try:
-            status = act()
-        except OSError:
-            pass
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _enter_namespace(uid: int, gid: int) -> None:
@@ -199,3 +134,22 @@ def _enter_namespace(uid: int, gid: int) -> None:
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} {outside[0]} 1\n")
     Path("/proc/self/gid_map").write_text(f"{gid} {outside[1]} 1\n")
+    # Inside we have all of them until another program is started.
+    _keep_capabilities(0)
+
+
+def _keep_capabilities(kept: int) -> None:
+    """Give up all capabilities but those of the bit mask."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    # Effective, permitted, inheritable; the upper halves last.
+    sets = (ctypes.c_uint32 * 6)(kept, kept, kept, 0, 0, 0)
+    if _libc.capset(header, sets) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be set")
+
+
+def _prctl(option: int, *values: int) -> None:
+    if sys.platform != "linux":
+        raise OSError("there are no capabilities on this system")
+    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0)][:4]
+    if _libc.prctl(option, *arguments) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} is not allowed")

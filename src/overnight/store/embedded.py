@@ -21,10 +21,10 @@ import asyncpg
 from overnight.domain.errors import Unusable
 from overnight.store.binaries import find
 from overnight.store.cluster import DATABASE, OURS, USER
-from overnight.store.confine import AsRoot
 from overnight.store.flock import is_held_alone, open_lock, try_shared
 from overnight.store.folder import PORT, Folder
 from overnight.store.keeper import Orders
+from overnight.store.runas import AsRoot
 from overnight.store.summon import Summoned
 
 PATIENCE = 900.0

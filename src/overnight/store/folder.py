@@ -88,11 +88,8 @@ class Folder:
 
     def read_socket_directory(self) -> Path | None:
         """Return the directory of the socket, None if no keeper has chosen one yet. Refuses one of a stranger."""
-        try:
-            directory = Path(os.fsdecode(self.socket_note.read_bytes()))
-        except FileNotFoundError:
-            return None
-        return directory if _is_private(directory, self._owners()) else None
+        directory = self._noted()
+        return directory if directory and _is_private(directory, self._owners()) else None
 
     def make_socket_directory(self, uid: int, gid: int) -> Path:
         """Choose and make the directory of the socket, owned by whom PostgreSQL runs as, and note it down.
@@ -102,7 +99,7 @@ class Folder:
         """
         directory = self.path / "run"
         if not _fits(directory):
-            directory = _elsewhere(self.path)
+            directory = self._elsewhere()
         try:
             directory.mkdir(mode=0o700)
             os.chown(directory, uid, gid)
@@ -112,7 +109,7 @@ class Folder:
                     f"{directory} belongs to somebody else or is open to others, and the server's socket would "
                     "be theirs. Remove it, or choose another --data-dir."
                 ) from None
-            os.chown(directory, uid, gid)
+            os.chown(directory, uid, gid, follow_symlinks=False)
         self._note(directory)
         return directory
 
@@ -123,8 +120,27 @@ class Folder:
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
+    def _elsewhere(self) -> Path:
+        # Rarely needed, and the keeper stays small without them.
+        import hashlib
+        import tempfile
+
+        name = f"overnight-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]}"
+        noted = self._noted()
+        if noted is not None and noted.name == name and noted.parent.is_dir():
+            # Users of the last server go on to look for it where it was.
+            return noted
+        directory = Path(tempfile.gettempdir()) / name
+        return directory if _fits(directory) else Path("/tmp") / name  # noqa: S108  its owner is verified
+
+    def _noted(self) -> Path | None:
+        try:
+            return Path(os.fsdecode(self.socket_note.read_bytes()))
+        except FileNotFoundError:
+            return None
+
     def _note(self, directory: Path) -> None:
-        if self.read_socket_directory() == directory:
+        if self._noted() == directory:
             return
         fresh = self.socket_note.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -138,16 +154,6 @@ class Folder:
     def _owners(self) -> set[int]:
         owners = {0, os.geteuid(), self.path.stat().st_uid}
         return owners | {self.data.stat().st_uid} if self.data.exists() else owners
-
-
-def _elsewhere(path: Path) -> Path:
-    # Rarely needed, and the keeper stays small without them.
-    import hashlib
-    import tempfile
-
-    name = f"overnight-{os.geteuid()}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
-    directory = Path(tempfile.gettempdir()) / name
-    return directory if _fits(directory) else Path("/tmp") / name  # noqa: S108  its owner is verified
 
 
 def _fits(directory: Path) -> bool:

@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 from overnight.domain.errors import Unusable
 from overnight.store.cluster import make_data, server_command
-from overnight.store.confine import AsRoot, Confinement, adopt_orphans, choose
+from overnight.store.confine import Confinement, adopt_orphans
 from overnight.store.flock import open_lock, try_alone
 from overnight.store.folder import Folder
 from overnight.store.logs import bound
 from overnight.store.postmaster import Postmaster
 from overnight.store.remains import clear, press
+from overnight.store.runas import AsRoot, choose
 
 POLL = 0.3
 """Seconds between two looks at whether users are left."""
@@ -83,7 +84,7 @@ class Keeper:
         lock = self.inherit_server()
         if lock is None:
             return
-        confinement = choose(self.folder.path, self.folder.data, self.orders.as_root)
+        confinement = choose(self.folder, self.programs, self.orders.as_root)
         make_data(self.folder, self.programs, self.orders.major, confinement, lock)
         os.close(lock)
         self.keep(confinement)
@@ -92,7 +93,7 @@ class Keeper:
         """Run the server, again whenever it ends, until nobody needs it."""
         failures = 0
         while (lock := self.inherit_server()) is not None:
-            socket = self.folder.make_socket_directory(*confinement.owner)
+            socket = self.folder.make_socket_directory(*confinement.socket_owner)
             clear(self.folder, socket)
             command = server_command(self.programs, self.folder, socket, self.orders.settings)
             server = Postmaster(self.folder, command, confinement, lock, watchdog=self.orders.watchdog)

@@ -62,20 +62,23 @@ def _main_process(folder: Folder) -> int | None:
 
 def _works_in(pid: int, data: Path) -> bool:
     """Say whether the process is a PostgreSQL of this data directory, or may be one."""
+    if sys.platform != "linux":
+        return _is_named_postgres(pid)
     try:
-        if sys.platform == "linux":
-            # It changes to its data directory when it starts.
-            return Path(f"/proc/{pid}/cwd").samefile(data)
-        # Never needed on Linux, and the keeper stays small without it.
-        import subprocess
+        # It changes to its data directory when it starts.
+        return Path(f"/proc/{pid}/cwd").samefile(data)
+    except OSError:
+        # It is gone, or a stranger's, whose server could not open our data.
+        return False
 
-        command = ["/bin/ps", "-p", str(pid), "-o", "command="]
-        return "postgres" in subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        # A stranger's process is not ours, and the server's own check knows that too.
-        return False
+
+def _is_named_postgres(pid: int) -> bool:
+    # Never needed on Linux, and the keeper stays small without it.
+    import subprocess
+
+    command = ["/bin/ps", "-p", str(pid), "-o", "command="]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return "postgres" in listing.stdout
 
 
 def _holders(lock: Path) -> set[int]:
