@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import json
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from overnight.api.app import Deps, create_app
+from overnight.api.listen import listening
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
 from overnight.store import accounts
@@ -69,29 +66,6 @@ def request(custom_id: str = "one", **body: Any) -> dict[str, Any]:
     return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": chat}
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[str]:
-    """Serve an ASGI application while the block runs; gives its address."""
-    bound = socket.create_server(("127.0.0.1", 0))
-    # Without it, the body of every answer waits 40 ms for the acknowledgement of its headers.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-    server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[bound]))
-    try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
-        bound.close()
-
-
 LOCAL = Limits()
 Serve = Callable[..., Awaitable[ServedApp]]
 
@@ -105,7 +79,7 @@ async def serve(store: Store) -> AsyncIterator[Serve]:
             bell = CountingBell()
             deps = Deps(store, limits, await accounts.local_owner(store), health=lambda: well(), bell=bell)
             deps = dataclasses.replace(deps, **more)
-            url = await stack.enter_async_context(listening(create_app(deps)))
+            url = await stack.enter_async_context(listening(create_app(deps), "127.0.0.1", 0))
             http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, timeout=30))
             served = ServedApp(url, http, store, deps, bell)
 

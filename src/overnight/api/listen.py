@@ -1,0 +1,59 @@
+"""Listens on an address and hands what comes to the app, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from overnight.api.protocol import Protocol
+from overnight.domain.errors import Unusable
+
+
+@asynccontextmanager
+async def listening(app: Any, host: str, port: int) -> AsyncIterator[str]:
+    """Answer at `host` and `port` (0: a free one) while the block runs, which is given the URL.
+
+    Raises Unusable where the address is taken or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as e:
+        raise Unusable(f"The address {host}:{port} cannot be used ({e.strerror}). Name another with --port.") from None
+    # Without it, the body of an answer may wait 40 ms for the caller's acknowledgement of the headers.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    http = _Http(config)
+    # Ended and awaited below.
+    task = asyncio.create_task(http.serve(sockets=[bound]), name="http")
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{shown}:{bound.getsockname()[1]}"
+    finally:
+        http.should_exit = True
+        await task
+        bound.close()
+
+
+class _Http(uvicorn.Server):
+    """uvicorn without its signal handlers: the process decides itself when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
