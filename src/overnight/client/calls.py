@@ -12,9 +12,9 @@ import httpx
 
 from overnight.client import download
 from overnight.client.edge import Edge
-from overnight.client.errors import BatchFailed, OvernightError, WaitTimeout
+from overnight.client.errors import BatchFailed, WaitTimeout
 from overnight.client.progress import ENDED, Watch, watch
-from overnight.client.sending import exchange
+from overnight.client.sending import exchange, object_of
 
 Json = dict[str, Any]
 Named = str | os.PathLike[str]
@@ -66,7 +66,7 @@ class Calls:
                 )
 
             response = await exchange(self._edge, make)
-        return _object(response)
+        return object_of(response)
 
     async def get_file(self, file_id: str) -> Json:
         """The file object."""
@@ -279,7 +279,7 @@ class Calls:
         def make() -> httpx.Request:
             return self._edge.http.build_request(method, path, params=asked, json=json)
 
-        return _object(await exchange(self._edge, make, patient=patient))
+        return object_of(await exchange(self._edge, make, patient=patient))
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -291,16 +291,3 @@ def _part(public_id: str) -> str:
     if not public_id:
         raise ValueError("an id is needed; this one is empty")
     return quote(public_id, safe="")
-
-
-def _object(response: httpx.Response) -> Json:
-    try:
-        found = response.json()
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise OvernightError(
-            f"{response.request.method} {response.request.url.path} was answered with something other than a JSON "
-            "object: is the base URL that of an Overnight server?"
-        )
-    return found

@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import httpx
 
 from overnight.client.edge import Edge
-from overnight.client.errors import ApiError, ConnectionFailed, TooManyRequests, of_response
+from overnight.client.errors import ApiError, ConnectionFailed, OvernightError, TooManyRequests, of_response
 
 RETRIES = 5
 LONGEST_WAIT = 60.0
@@ -65,6 +66,20 @@ def disconnected(request: httpx.Request, error: httpx.RequestError) -> Connectio
     failure = ConnectionFailed(f"{request.method} {url}: {str(error).rstrip('.') or type(error).__name__}.")
     failure.__cause__ = error
     return failure
+
+
+def object_of(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a response. Raises OvernightError where it is something else."""
+    try:
+        found = response.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OvernightError(
+            f"{response.request.method} {response.request.url.path} was answered with something other than a JSON "
+            "object: is the base URL that of an Overnight server?"
+        )
+    return found
 
 
 def _may_help(failure: ApiError | ConnectionFailed, patient: bool) -> bool:
