@@ -137,6 +137,18 @@ async def test_any_key_is_accepted_while_none_is_asked_for(served_app: ServedApp
         assert (await served_app.http.get("/v1/batches", headers=headers)).status_code == 200
 
 
+async def test_a_zero_character_is_refused_in_every_parameter(served_app: ServedApp) -> None:
+    for path, name in (
+        ("files", "purpose"),
+        ("files", "order"),
+        ("files", "limit"),
+        ("files", "after"),
+        ("batches", "q"),
+    ):
+        response = await served_app.http.get(f"/v1/{path}?{name}=a%00")
+        assert (name, response.status_code, error_of(response)["param"]) == (name, 400, name)
+
+
 async def test_an_unexpected_fault_is_told_with_its_id_and_shows_no_detail(
     served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

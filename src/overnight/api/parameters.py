@@ -15,10 +15,15 @@ def in_path(request: Request, name: str) -> str:
 
 
 def text(request: Request, name: str) -> str | None:
-    """A query parameter that may be given once. Raises InvalidParameter where it is given more often."""
+    """A query parameter that may be given once. Raises InvalidParameter where it is given more often.
+
+    And where it holds a zero character, which the database has no place for.
+    """
     given = request.query_params.getall(name, [])
     if len(given) > 1:
         raise InvalidParameter(f"`{name}` may be given once.", param=name)
+    if given and "\0" in given[0]:
+        raise InvalidParameter(f"`{name}` may not hold a zero character.", param=name)
     return str(given[0]) if given else None
 
 
