@@ -130,7 +130,7 @@ def _read_status(fields: dict[str, object], outer: dict[str, object], names: fro
             value = place.get(name)
             if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
                 value = int(value)
-            if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
+            if isinstance(value, int) and 400 <= value <= 599:
                 return value
     return min((_STATUS_OF[name] for name in names if name in _STATUS_OF), default=None)
 

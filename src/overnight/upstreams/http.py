@@ -84,7 +84,7 @@ class Pool:
             return
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
-        connection = None if self._waiting else self._take_idle(now)
+        connection = self._take_idle(now)
         if connection is None:
             self._waiting.append(call)
             self._open_more()
