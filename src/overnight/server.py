@@ -6,16 +6,14 @@ import asyncio
 import contextlib
 import gc
 import shutil
-import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 from pathlib import Path
-
-import uvicorn
+from typing import Any
 
 from overnight.api.app import Deps, create_app
+from overnight.api.listen import listening
 from overnight.catalog.engine_route import EngineRoute
 from overnight.catalog.route import Route
 from overnight.catalog.routes import Routes
@@ -237,20 +235,8 @@ def _routes(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
 
 @asynccontextmanager
 async def _listening(server: Server) -> AsyncIterator[None]:
-    """Answer HTTP calls at the address of the settings; port 0 takes a free one."""
+    """Answer HTTP calls at the address of the settings."""
     settings = server.settings
-    try:
-        bound = socket.create_server(
-            (settings.host, settings.port), family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        )
-    except OSError as e:
-        raise Unusable(
-            f"The address {settings.host}:{settings.port} cannot be used ({e.strerror}). Name another with --port."
-        ) from None
-    # Without it, the body of an answer may wait 40 ms for the caller's acknowledgement of the headers.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    server.url = f"http://{host}:{bound.getsockname()[1]}"
     deps = Deps(
         store=server.store,
         limits=settings.limits,
@@ -258,30 +244,7 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         health=server.unhealthy,
         bell=Bell(server.running, server.tidying),
     )
-    config = uvicorn.Config(
-        create_app(deps),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=5,
-    )
-    http = _Http(config)
-    task = asyncio.create_task(http.serve(sockets=[bound]), name="http")  # ends below, awaited
-    try:
-        yield
-    finally:
-        http.should_exit = True
-        await task
-        bound.close()
-
-
-class _Http(uvicorn.Server):
-    """uvicorn without its signal handlers: this process decides itself when to stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    async with listening(create_app(deps), settings.host, settings.port) as server.url:
         yield
 
 

@@ -185,3 +185,17 @@ def test_a_file_that_is_no_input_is_refused_before_anything_starts(tmp_path: Pat
     assert says in said
     assert not (tmp_path / "data").exists()
     assert started
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(200))
+    job = Job(tmp_path, "http://unused/v1", questions(1))
+    at = job.command.index("--upstream")
+    job.command[at : at + 2] = ["--model", str(broken)]
+
+    code, said = job.run()
+
+    assert code == 3
+    assert "broken.gguf" in said.replace(" ", "")
+    assert "Traceback" not in said

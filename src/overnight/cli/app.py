@@ -6,7 +6,6 @@ Exit codes: 0 done, every request answered · 1 ended with requests unanswered, 
 
 from __future__ import annotations
 
-import click
 import typer
 
 import overnight
@@ -22,8 +21,8 @@ from overnight.cli import (
     submit,
     watch,
 )
-from overnight.cli.output import complain
-from overnight.client.errors import OvernightError
+from overnight.cli.output import complain, say
+from overnight.client.errors import ConnectionFailed, OvernightError
 from overnight.domain.errors import Unusable
 
 COULD_NOT = 3
@@ -66,15 +65,14 @@ app.command("doctor")(doctor.doctor)
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every expected error becomes one sentence on standard error."""
     try:
-        code = app(arguments, standalone_mode=False)
-    except click.ClickException as e:
-        e.show()
-        return e.exit_code
-    except click.Abort:
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        app(arguments)
+    except SystemExit as e:
+        if isinstance(e.__context__, typer.Abort):
+            return INTERRUPTED
+        return e.code if isinstance(e.code, int) else 0
     except (Unusable, OvernightError) as e:
         complain(str(e))
+        if isinstance(e, ConnectionFailed):
+            say("Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER.")
         return COULD_NOT
-    return code if isinstance(code, int) else 0
+    return 0

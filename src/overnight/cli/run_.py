@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -36,6 +36,8 @@ from overnight.settings import Settings
 
 if TYPE_CHECKING:
     from overnight.server import Server as Process
+
+T = TypeVar("T")
 
 FINAL = ("completed", "failed", "expired", "cancelled")
 LOOK_EVERY = 0.5
@@ -119,15 +121,35 @@ async def _run(job: Job, server: str | None, settings: Settings) -> bool:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
     with bars() as line:
         async with _reached(server, settings) as (client, process):
-            batch = None if job.again else await _earlier(client, job)
-            if batch is None or batch["status"] not in FINAL:
-                batch = await _finish(client, process, job, batch, line)
-                new = True
-            else:
-                line.show(batch)
-                new = False
-            await _write(client, job, batch, new=new)
+            try:
+                batch = None if job.again else await _earlier(client, job)
+                new = batch is None or batch["status"] not in FINAL
+                if batch is None or new:
+                    batch = await _unless_engine_fails(process, _finish(client, process, job, batch, line))
+            except asyncio.CancelledError:
+                line.say("stopping")
+                raise
+            line.show(batch)
+            if new or not job.out.exists():
+                await client.write_results(batch, job.out)
     return _tell(job, batch, new=new)
+
+
+async def _unless_engine_fails(process: Process | None, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work, or raise Unusable as soon as the local engine turns out to be unable to start."""
+    if process is None:
+        return await work
+    doing = asyncio.ensure_future(work)
+    failing = asyncio.ensure_future(process.failed())
+    try:
+        await asyncio.wait([doing, failing], return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            failing.result()
+        return await doing
+    finally:
+        for one in (doing, failing):
+            one.cancel()
+        await asyncio.wait([doing, failing])
 
 
 @asynccontextmanager
@@ -189,13 +211,7 @@ async def _finish(
         line.show(batch) if waiting is None else line.say(waiting)
         await asyncio.sleep(LOOK_EVERY)
         batch = await client.get_batch(batch["id"])
-    line.show(batch)
     return batch
-
-
-async def _write(client: AsyncClient, job: Job, batch: dict[str, Any], *, new: bool) -> None:
-    if new or not job.out.exists():
-        await client.write_results(batch, job.out)
 
 
 def _tell(job: Job, batch: dict[str, Any], *, new: bool) -> bool:

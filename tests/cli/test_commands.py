@@ -1,0 +1,197 @@
+"""The commands around a server: what they print, for people and for programs, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overnight.cli.app import run
+from tests.process import Served, chat
+from tests.witness import Witness
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Witness() as witness, Served(tmp_path_factory.mktemp("service"), "--upstream", witness.url) as served:
+        yield served
+
+
+class Shell:
+    """Gives commands for one server and reads what they say."""
+
+    def __init__(self, service: Served, capfd: pytest.CaptureFixture[str]) -> None:
+        self.service = service
+        self.capfd = capfd
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        self.capfd.readouterr()
+        code = run([*words, "--server", self.service.url])
+        out, err = self.capfd.readouterr()
+        return code, out, " ".join(err.split())
+
+
+@pytest.fixture
+def shell(service: Served, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("COLUMNS", "200")
+    return Shell(service, capfd)
+
+
+def write(folder: Path, lines: list[dict[str, Any]]) -> Path:
+    path = folder / "in.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return path
+
+
+def submitted(shell: Shell, folder: Path, lines: list[dict[str, Any]], *options: str) -> str:
+    code, out, _ = shell("submit", str(write(folder, lines)), *options)
+    assert code == 0
+    return out.strip()
+
+
+def test_submit_prints_the_id_and_watch_follows_it_to_its_end(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat(f"c-{i}", f"hi {i}") for i in range(3)])
+
+    code, out, err = shell("watch", batch, "--every", "0.2")
+
+    assert batch.startswith("batch_")
+    assert code == 0
+    assert "completed" in out
+    assert "overnight results" in err
+
+
+def test_watch_ends_with_1_where_a_request_was_not_answered(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("bad", "[status 400] no")])
+
+    code, out, _ = shell("watch", batch, "--every", "0.2")
+
+    assert code == 1
+    assert "1 failed" in out
+
+
+def test_list_and_show_speak_to_people_and_to_programs(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("one", "hi")], "--metadata", "team=blue", "--param", "temperature=0.3")
+    shell("watch", batch, "--every", "0.2")
+
+    _, table, _ = shell("list")
+    _, listed, _ = shell("list", "--json")
+    _, shown, _ = shell("show", batch)
+    _, found, _ = shell("show", batch, "--json")
+
+    assert batch in table
+    assert "1/1" in table
+    assert json.loads(listed)["data"][0]["id"] == batch
+    assert "test-model" in shown
+    assert json.loads(found)["metadata"] == {"team": "blue"}
+    assert json.loads(found)["temperature"] == 0.3
+
+
+def test_results_go_to_standard_output_or_to_a_file_errors_included(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("good", "hi"), chat("bad", "[status 400] no")])
+    shell("watch", batch, "--every", "0.2")
+
+    _, printed, _ = shell("results", batch)
+    _, good, _ = shell("results", batch, "--no-errors")
+    code, _, _ = shell("results", batch, "-o", str(tmp_path / "out.jsonl"))
+
+    assert code == 0
+    assert {json.loads(line)["custom_id"] for line in printed.splitlines()} == {"good", "bad"}
+    assert [json.loads(line)["custom_id"] for line in good.splitlines()] == ["good"]
+    assert (tmp_path / "out.jsonl").read_text("utf-8") == printed
+
+
+def test_results_of_a_batch_that_still_runs_say_how_to_wait(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("slow", "[slow 2] hi")])
+
+    code, _, err = shell("results", batch)
+
+    assert code == 3
+    assert f"overnight watch {batch}" in err
+
+
+def test_cancel_stops_a_batch(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("slow", "[slow 1] hi")])
+
+    code, out, _ = shell("cancel", batch)
+
+    assert code == 0
+    assert batch in out
+    assert "cancel" in out
+    assert shell.service.wait(batch)["status"] == "cancelled"
+
+
+def test_show_lists_the_problems_of_a_refused_file(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("a", "hi"), chat("a", "again")])
+    shell.service.wait(batch)
+
+    _, out, _ = shell("show", batch)
+
+    assert "duplicate_custom_id" in out
+    assert "line 1" in out
+
+
+def test_an_unknown_batch_is_one_sentence_and_exit_code_3(shell: Shell) -> None:
+    code, out, err = shell("show", "batch_" + "0" * 32)
+
+    assert (code, out) == (3, "")
+    assert "batch_" in err
+    assert "Traceback" not in err
+
+
+def test_a_server_that_is_not_there_is_said_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    code = run(["list", "--server", "http://127.0.0.1:9"])
+
+    assert code == 3
+    assert "overnight serve" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("pair", ["temperature", "temperature=hot", "colour=1"])
+def test_a_bad_parameter_is_wrong_usage(shell: Shell, tmp_path: Path, pair: str) -> None:
+    code, _, err = shell("submit", str(write(tmp_path, [chat("a", "hi")])), "--param", pair)
+
+    assert code == 2
+    assert "--param" in err
+
+
+def test_doctor_says_what_is_there_and_reachable(shell: Shell, service: Served, tmp_path: Path) -> None:
+    code, out, _ = shell("doctor", "--json", "--data-dir", str(tmp_path), "--upstream", "http://127.0.0.1:9/v1")
+
+    found = {f["what"]: f for f in json.loads(out)}
+    assert code == 1
+    assert found["upstream"]["ok"] is False
+    assert found["server"]["ok"] is True
+    assert found["database"]["ok"] is True
+    assert found["data directory"]["says"] == str(tmp_path)
+    assert shell("doctor", "--data-dir", str(tmp_path))[0] == 0
+
+
+def test_migrate_brings_a_fresh_database_to_the_newest_schema(
+    database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path)]) == 0
+    assert "0001_pre_first.sql" in capfd.readouterr().err
+    assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--host", "0.0.0.0"], "loopback"),
+        (["--parts", "api,nonsense"], "--parts"),
+        (["--upstream", "ftp://example.org"], "--upstream"),
+        (["--model", "/no/such/file.gguf"], "/no/such/file.gguf"),
+        (["--database-url", "postgresql://nobody@127.0.0.1:9/none", "--upstream", "http://x/v1"], "database"),
+    ],
+)
+def test_serve_refuses_what_cannot_work_in_one_sentence(
+    options: list[str], says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["serve", "--port", "0", "--data-dir", str(tmp_path), *options])
+
+    err = " ".join(capfd.readouterr().err.split())
+    assert code == 3
+    assert says in err
+    assert "Traceback" not in err
