@@ -126,6 +126,16 @@ async def test_a_create_waits_for_the_one_before_it_and_counts_it(make: Factory)
             await cancel(make.store, make.owner, (await late).public_id)
 
 
+async def test_a_process_that_freezes_in_a_create_is_not_waited_for_long(make: Factory) -> None:
+    asked = "SHOW idle_in_transaction_session_timeout"
+    async with make.store.session() as session:
+        async with session.connection.transaction():
+            await batches.serialise_creates(session)
+            inside = await session.connection.fetchval(asked)
+        outside = await session.connection.fetchval(asked)
+    assert (inside, outside) == ("5s", "1min")
+
+
 async def test_the_queue_is_never_filled_beyond_its_capacity(make: Factory) -> None:
     make.limits = dataclasses.replace(make.limits, intake=50)
     files = [await make.file(lines(9)) for _ in range(8)]

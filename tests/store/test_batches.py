@@ -73,7 +73,7 @@ async def _cancel(session: Session, no: int, worker: int) -> Any:
 
 
 async def _finalize(session: Session, no: int, worker: int) -> Any:
-    return await session.row(_SQL["finalize_if_over"], worker=worker, only=no)
+    return await session.row(_SQL["finalize_if_over"], worker=worker, only=no, skipped=[])
 
 
 async def _end(session: Session, no: int, worker: int) -> Any:
@@ -208,9 +208,9 @@ async def plan(session: Session, statement: Statement, **given: Any) -> list[dic
 
 
 WALKS: list[tuple[str, dict[str, Any], str]] = [
-    ("claim_validating", {"worker": 1, "only": None, "may_read": True}, "batch_unfinished"),
-    ("claim_finalizing", {"worker": 1, "only": None}, "batch_unfinished"),
-    ("finalize_if_over", {"worker": 1, "only": None}, "batch_unfinished"),
+    ("claim_validating", {"worker": 1, "only": None, "skipped": [], "may_read": True}, "batch_unfinished"),
+    ("claim_finalizing", {"worker": 1, "only": None, "skipped": []}, "batch_unfinished"),
+    ("finalize_if_over", {"worker": 1, "only": None, "skipped": []}, "batch_unfinished"),
     ("close_if_window_ended", {"only": None}, "batch_unfinished"),
     ("count_unanswered", {}, "batch_unfinished"),
     ("measure_pool", {}, "batch_unfinished"),

@@ -192,9 +192,16 @@ async def test_a_stream_that_lost_bytes_seals_nothing(make: Factory) -> None:
     batch = await make.running(lines(3))
     await make.answer_all(batch, at_once=1)
     await make.run("DELETE FROM segment WHERE starts = (SELECT max(starts) FROM segment)")
+    good = await make.running(lines(2))
+    await make.answer_all(good)
+    sealer = Seal(make.deps)
     with pytest.raises(ValueError, match="bytes"):
-        await Seal(make.deps).round()
+        await sealer.round()
     assert (await make.look(batch)).status is Status.FINALIZING
+    # Others are not held up by it, whatever their place in the queue.
+    assert await sealer.round() is True
+    assert (await make.look(good)).status is Status.COMPLETED
+    assert await sealer.round() is False
 
 
 async def test_long_results_are_hashed_whole(make: Factory) -> None:

@@ -232,6 +232,36 @@ async def test_while_no_model_is_served_batches_wait_and_the_hopeless_do_not(mak
     assert (seen.status, seen.error and seen.error[0]) == (Status.FAILED, "model_not_found")
 
 
+async def test_a_batch_that_cannot_be_checked_holds_up_no_other(make: Factory) -> None:
+    broken = await make.batch()
+    await make.run("UPDATE file_chunk SET data = 'nothing that was ever compressed'")
+    good = await make.batch()
+    rounds = Validate(make.deps)
+    with pytest.raises(Exception, match=r"(?i)zstd|frame"):
+        await rounds.round()
+    assert await rounds.round() is True
+    assert await rounds.round() is False
+    assert (await make.look(good)).status is Status.IN_PROGRESS
+    assert (await make.look(broken)).status is Status.VALIDATING
+
+
+async def test_a_check_that_lost_the_database_comes_again_at_once(
+    make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = await make.batch()
+    rounds = Validate(make.deps)
+
+    async def start(self: Ingest, model: str, total: int) -> None:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as without:
+        without.setattr(Ingest, "start", start)
+        with pytest.raises(ConnectionResetError):
+            await rounds.round()
+    assert await rounds.round() is True
+    assert (await make.look(batch)).status is Status.IN_PROGRESS
+
+
 async def test_only_the_one_batch_is_checked_where_one_is_named(make: Factory) -> None:
     first, second = await make.batch(), await make.batch()
     deps = dataclasses.replace(make.deps, only=lambda: second.no)

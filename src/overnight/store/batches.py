@@ -140,9 +140,11 @@ async def cancel_if_unfinished(session: Session, owner: int, batch: int) -> bool
     return await session.row(_SQL["cancel_if_unfinished"], batch=batch, owner=owner) is not None
 
 
-async def claim_validating(store: Store, worker: int, only: int | None, *, may_read: bool) -> Row | None:
+async def claim_validating(
+    store: Store, worker: int, only: int | None = None, *, skipped: Sequence[int] = (), may_read: bool
+) -> Row | None:
     """Take the next batch to be checked. Without `may_read` only those whose outcome is known without a model."""
-    return await store.row(_SQL["claim_validating"], worker=worker, only=only, may_read=may_read)
+    return await store.row(_SQL["claim_validating"], worker=worker, only=only, skipped=skipped, may_read=may_read)
 
 
 async def hold_validating(session: Session, batch: int, worker: int) -> bool:
@@ -176,10 +178,10 @@ async def close_if_window_ended(store: Store, only: int | None) -> list[Row]:
     return await store.rows(_SQL["close_if_window_ended"], only=only)
 
 
-async def claim_over(store: Store, worker: int, only: int | None) -> Row | None:
+async def claim_over(store: Store, worker: int, only: int | None = None, *, skipped: Sequence[int] = ()) -> Row | None:
     """Take a batch whose work is over, to seal it: first one whose sealing was interrupted."""
-    row = await store.row(_SQL["claim_finalizing"], worker=worker, only=only)
-    return row or await store.row(_SQL["finalize_if_over"], worker=worker, only=only)
+    row = await store.row(_SQL["claim_finalizing"], worker=worker, only=only, skipped=skipped)
+    return row or await store.row(_SQL["finalize_if_over"], worker=worker, only=only, skipped=skipped)
 
 
 async def hold_finalizing(session: Session, batch: int, worker: int) -> Row | None:

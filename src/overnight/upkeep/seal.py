@@ -16,6 +16,7 @@ from overnight.store.pool import Row, Session, Store
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.ingest import Lost
 from overnight.upkeep.leftovers import LastError, Leftovers, answers_for
+from overnight.upkeep.put_off import PutOff
 
 LONG_PIECE = 256 * 1024
 """Bytes that take longer to hash than other work should wait."""
@@ -26,15 +27,17 @@ class Seal:
 
     def __init__(self, deps: Upkeep) -> None:
         self._deps = deps
+        self._put_off = PutOff()
 
     async def round(self) -> bool:
         """Seal one batch, if one is over."""
         store, worker = self._deps.store, self._deps.life.no
-        row = await batches.claim_over(store, worker, self._deps.only())
+        row = await batches.claim_over(store, worker, self._deps.only(), skipped=self._put_off.batches())
         if row is None:
             return False
         try:
-            await _Sealing(store, worker, row).run()
+            with self._put_off.unless_done(row["no"]):
+                await _Sealing(store, worker, row).run()
         except Lost:
             pass
         except Fenced:

@@ -24,6 +24,7 @@ from overnight.store.pool import Row, Store
 from overnight.store.served import Served, list_served
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.ingest import Ingest, Lost
+from overnight.upkeep.put_off import PutOff
 
 Lines: TypeAlias = Iterator[tuple[int, bytes | None]]
 
@@ -33,17 +34,20 @@ class Validate:
 
     def __init__(self, deps: Upkeep) -> None:
         self._deps = deps
+        self._put_off = PutOff()
 
     async def round(self) -> bool:
         """Check one batch, if there is one; while no model is served, batches wait."""
         store, worker = self._deps.store, self._deps.life.no
         served = await list_served(store)
-        row = await batches.claim_validating(store, worker, self._deps.only(), may_read=bool(served))
+        skipped = self._put_off.batches()
+        row = await batches.claim_validating(store, worker, self._deps.only(), skipped=skipped, may_read=bool(served))
         if row is None:
             return False
         checking = _Checking(store, self._deps.limits, worker, row, served)
         try:
-            await checking.run()
+            with self._put_off.unless_done(row["no"]):
+                await checking.run()
         except Lost:
             pass
         except Fenced:

@@ -2,8 +2,10 @@
 -- No row back: someone else was first.
 
 -- name: serialise_creates
--- One create at a time counts what is in the queue and adds to it: so the capacity is exact. Held to the commit.
-SELECT pg_advisory_xact_lock(hashtext('overnight.create_batch'));
+-- One create at a time counts what is in the queue and adds to it: so the capacity is exact. Held to the commit,
+-- or until a process that froze in the middle has been silent for five seconds.
+SELECT pg_advisory_xact_lock(hashtext('overnight.create_batch')),
+    set_config('idle_in_transaction_session_timeout', '5s', true);
 
 -- name: count_unanswered
 -- Requests accepted and not yet answered, over all batches whose requests may still start.
@@ -124,7 +126,7 @@ WITH alive AS MATERIALIZED (
     FROM batch b CROSS JOIN alive LEFT JOIN file f ON f.no = b.input_file
     WHERE b.status = 'validating' AND b.source = 'file' AND b.schema = 1
         AND (b.validator IS NULL OR b.validator = alive.no)
-        AND (:only::bigint IS NULL OR b.no = :only)
+        AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
         AND (:may_read::boolean OR coalesce(f.problem_count, 0) > 0 OR b.expires_at <= now())
     ORDER BY b.no
     LIMIT 1
@@ -188,7 +190,7 @@ WITH alive AS MATERIALIZED (
     FROM batch b CROSS JOIN alive
     WHERE b.status = 'finalizing' AND b.schema = 1
         AND (b.sealer IS NULL OR b.sealer = alive.no)
-        AND (:only::bigint IS NULL OR b.no = :only)
+        AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
         AND (b.completed + b.failed + b.cancelled = b.total
             OR NOT EXISTS (SELECT FROM block k WHERE k.batch = b.no AND k.state = 'leased'))
     ORDER BY b.no
@@ -210,7 +212,7 @@ WITH alive AS MATERIALIZED (
     SELECT b.no
     FROM batch b CROSS JOIN alive
     WHERE b.status IN ('in_progress', 'cancelling') AND b.schema = 1
-        AND (:only::bigint IS NULL OR b.no = :only)
+        AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
         AND (b.completed + b.failed + b.cancelled = b.total
             OR b.ends_as IS NOT NULL
                 AND NOT EXISTS (SELECT FROM block k WHERE k.batch = b.no AND k.state = 'leased'))
