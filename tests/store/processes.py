@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,21 @@ class User:
 
 def keepers_of(folder: Path) -> list[int]:
     """Return the ids of the folder's living keepers."""
-    listing = subprocess.run(["ps", "-wweo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listing.splitlines()]
     wanted = f"-m overnight.store.keeper {folder}"
-    return [int(row[0]) for row in rows if not row[1].startswith("Z") and row[2].endswith(wanted)]
+    return [pid for pid, command in _commands() if command.endswith(wanted)]
+
+
+def _commands() -> Iterator[tuple[int, str]]:
+    """Yield the id and the command line of all processes; a zombie has none."""
+    if sys.platform == "linux":
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                yield int(path.parent.name), path.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    else:
+        listing = subprocess.run(["ps", "-wwaxo", "pid=,command="], capture_output=True, text=True, check=True)
+        for line in listing.stdout.splitlines():
+            pid, _, command = line.strip().partition(" ")
+            yield int(pid), command
 
 
 def keeper_of(folder: Path) -> int:

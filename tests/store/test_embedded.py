@@ -179,7 +179,8 @@ async def test_a_session_deep_in_a_query_does_not_hold_up_a_new_server(folder: P
         await until_busy(server, session)
         kill(keeper_of(folder))
         kill(postmaster_of(folder))
-        await server.revive()
+        async with asyncio.timeout(60):
+            await server.revive()
         assert await run(server, "SELECT 1") == 1
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await query

@@ -33,6 +33,16 @@ PATIENCE = 900.0
 REPORT = 5.0
 """Seconds between two lines of the log that say what is waited for."""
 
+GONE = (
+    OSError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    # What asyncpg says of a connection that broke in the middle of an operation.
+    asyncpg.InternalClientError,
+)
+"""What a connection meets where the server is not there, starts, stops or has just died."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -164,14 +174,13 @@ class Embedded:
             return False
         try:
             connection = await asyncpg.connect(**self.dsn_kwargs(), timeout=10)
+            await connection.close(timeout=10)
         except asyncpg.TooManyConnectionsError:
             return True
-        except (OSError, asyncpg.OperatorInterventionError, asyncpg.PostgresConnectionError):
-            # Not there, starting, stopping, or just died.
+        except GONE:
             return False
         except (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError) as error:
             raise Unusable(f"{self.folder.data} was not made by Overnight: {error}") from error
-        await connection.close()
         return True
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from overnight.domain.errors import Unusable
 from overnight.store.cluster import make_data, server_command
 from overnight.store.confine import Confinement, adopt_orphans
-from overnight.store.flock import open_lock, try_alone
+from overnight.store.flock import is_held_alone, open_lock, try_alone
 from overnight.store.folder import Folder
 from overnight.store.logs import bound
 from overnight.store.postmaster import Postmaster
@@ -77,7 +77,7 @@ class Keeper:
         deadline = time.monotonic() + 2
         # Somebody who asks whether a keeper lives holds this lock for a moment.
         while not try_alone(mine):
-            if time.monotonic() > deadline:
+            if is_held_alone(self.folder.keeper_lock) or time.monotonic() > deadline:
                 return
             self.wait(0.02)
         adopt_orphans()
