@@ -242,6 +242,7 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         limits=settings.limits,
         owner=await accounts.local_owner(server.store),
         health=server.unhealthy,
+        disk_is_low=lambda: disk_is_low(settings.data_dir),
         bell=Bell(server.running, server.tidying),
     )
     async with listening(create_app(deps), settings.host, settings.port) as server.url:

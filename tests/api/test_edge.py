@@ -225,3 +225,19 @@ async def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(ser
     first = await reader.readline()
     writer.close()
     assert first.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_uploads_and_creates_are_refused_for_good_while_the_disk_is_almost_full(serve: Serve) -> None:
+    full = False
+    app = await serve(disk_is_low=lambda: full)
+    file = await app.upload(request())
+    full = True
+
+    upload = await app.http.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", "{}")})
+    create = await app.http.post("/v1/batches", json={"input_file_id": file["id"], "endpoint": "/v1/chat/completions"})
+    listed = await app.http.get("/v1/files")
+
+    assert [upload.status_code, create.status_code] == [507, 507]
+    assert upload.json()["error"]["code"] == "insufficient_storage"
+    assert upload.headers["x-should-retry"] == "false"
+    assert len(listed.json()["data"]) == 1

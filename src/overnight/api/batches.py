@@ -9,7 +9,7 @@ from litestar import post, route
 from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.body import read_json
-from overnight.api.deps import READ, Request, deps_of
+from overnight.api.deps import READ, Request, deps_of, refuse_if_disk_is_low
 from overnight.batches import cancel as cancelling
 from overnight.batches import create as creating
 from overnight.batches import find
@@ -25,6 +25,7 @@ async def create_batch(request: Request) -> dict[str, Any]:
     """Take a batch over; its file is checked in the background."""
     deps = deps_of(request)
     owner = authorise(request)
+    refuse_if_disk_is_low(deps)
     new = creating.read_create(await read_json(request, deps.limits.create_body_bytes))
     batch = await creating.create(deps.store, deps.limits, owner, new)
     deps.bell.ring()

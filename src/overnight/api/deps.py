@@ -10,6 +10,7 @@ from litestar import Request as LitestarRequest
 from litestar.datastructures import State
 from litestar.enums import HttpMethod
 
+from overnight.domain.errors import InsufficientStorage
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
 from overnight.store.life import Life
@@ -36,6 +37,8 @@ class Deps:
     life: Life | None = None
     hosts: frozenset[str] = frozenset()
     """Host names, beside the loopback ones, under which callers may address this process."""
+    disk_is_low: Callable[[], bool] = lambda: False
+    """Whether nothing new may be stored any more."""
     stalled_seconds: float = 60.0
     """How long a caller may be silent in the middle of sending a body."""
 
@@ -44,3 +47,11 @@ def deps_of(request: Request) -> Deps:
     """The process's `Deps`, from within a handler."""
     found: Deps = request.app.state.deps
     return found
+
+
+def refuse_if_disk_is_low(deps: Deps) -> None:
+    """Raise InsufficientStorage before anything of a call is read where it could not be kept."""
+    if deps.disk_is_low():
+        raise InsufficientStorage(
+            "The server's disk is almost full, and nothing was stored. Free some space first."
+        )

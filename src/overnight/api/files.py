@@ -10,7 +10,7 @@ from litestar import Response, delete, post, route
 from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.body import pieces
-from overnight.api.deps import READ, Request, deps_of
+from overnight.api.deps import READ, Request, deps_of, refuse_if_disk_is_low
 from overnight.api.download import download
 from overnight.domain.errors import UnsupportedMediaType
 from overnight.files import content, find
@@ -26,6 +26,7 @@ async def upload(request: Request) -> dict[str, Any]:
     """Store a file while it arrives."""
     deps = deps_of(request)
     owner = authorise(request)
+    refuse_if_disk_is_low(deps)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("Send the form as it is: a Content-Encoding is not understood here.")
     announced = request.headers.get("content-length", "")
