@@ -11,12 +11,10 @@ LONGEST_FUNCTION = 40
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function without its docstring."""
-    total = (function.end_lineno or function.lineno) - function.lineno + 1
+    """Lines of a function's body: without its signature, which for a command lists its options, and its docstring."""
     first = function.body[0]
-    if ast.get_docstring(function) is not None:
-        total -= (first.end_lineno or first.lineno) - first.lineno + 1
-    return total
+    begins = first.lineno if ast.get_docstring(function) is None else (first.end_lineno or first.lineno) + 1
+    return (function.end_lineno or function.lineno) - begins + 1
 
 
 def main(folders: list[str]) -> int:

