@@ -201,7 +201,7 @@ def test_an_output_file_is_the_same_bytes_each_time_and_the_incremental_file(
     assert len(first.text.splitlines()) == 50
     incremental = service.folder / "incremental" / f"{batch.id}.jsonl"
     deadline = time.monotonic() + 10
-    while incremental.read_bytes() != first.content and time.monotonic() < deadline:
+    while not (incremental.exists() and incremental.read_bytes() == first.content) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert incremental.read_bytes() == first.content
 
