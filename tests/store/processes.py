@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg
 
-from overnight.store.embedded import Embedded, is_running
+from overnight.store.embedded import Embedded, ensure, is_running
 from overnight.store.folder import Folder
 from overnight.store.remains import read_pid_file
 from overnight.store.runas import AsRoot
@@ -88,6 +88,21 @@ class User:
     async def leave(self) -> None:
         """Let it release the server and end, which it does at the end of its input."""
         await self.process.communicate(b"")
+
+
+async def start_server(folder: Path) -> Embedded:
+    """Use the folder's server in this process."""
+    return await ensure(folder, binaries=BINARIES, settings=SMALL, grace=0.2)
+
+
+async def keep_rows(server: Embedded) -> None:
+    """Commit a thousand rows."""
+    await run(server, "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS number")
+
+
+async def count_rows(server: Embedded | str) -> object:
+    """Return how many of them are there."""
+    return await run(server, "SELECT count(*) FROM kept")
 
 
 def keepers_of(folder: Path) -> list[int]:

@@ -25,6 +25,8 @@ from tests.store.processes import (
     BINARIES,
     SMALL,
     User,
+    count_rows,
+    keep_rows,
     keeper_of,
     keepers_of,
     kill,
@@ -58,14 +60,6 @@ async def open_folder() -> AsyncIterator[Path]:
 
 async def start(folder: Path, as_root: AsRoot = "auto") -> Embedded:
     return await ensure(folder, binaries=BINARIES, settings=SMALL, as_root=as_root, grace=0)
-
-
-async def make_rows(server: Embedded) -> None:
-    await run(server, "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS number")
-
-
-async def count_rows(server: Embedded | str) -> object:
-    return await run(server, "SELECT count(*) FROM kept")
 
 
 def owner_of(path: Path) -> str:
@@ -117,7 +111,7 @@ async def test_without_namespaces_another_user_owns_the_data_alone(open_folder: 
 @namespaces
 async def test_data_made_in_a_namespace_is_given_to_the_user_where_there_is_none(open_folder: Path) -> None:
     async with await start(open_folder, "namespace") as server:
-        await make_rows(server)
+        await keep_rows(server)
     await until_stopped(open_folder)
     async with await start(open_folder, "user") as server:
         assert await count_rows(server) == 1000
@@ -134,7 +128,7 @@ async def test_without_namespaces_a_folder_that_only_root_can_enter_works_too(op
     folder = private(open_folder) / "server"
     before = modes_above(folder)
     async with await start(folder, "user") as server:
-        await make_rows(server)
+        await keep_rows(server)
         killed = postmaster_of(folder)
         kill(keeper_of(folder))
         await server.revive()
@@ -170,7 +164,7 @@ async def test_where_root_may_nothing_the_folder_in_the_way_is_named(open_folder
 @root
 async def test_a_killed_keeper_takes_the_server_of_another_user_with_it(open_folder: Path) -> None:
     async with await start(open_folder, "user") as server:
-        await make_rows(server)
+        await keep_rows(server)
         killed = postmaster_of(open_folder)
         kill(keeper_of(open_folder))
         await server.revive()
@@ -214,7 +208,7 @@ async def test_root_shares_the_server_of_an_ordinary_user_and_leaves_nothing_of_
     open_folder.mkdir()
     os.chown(open_folder, 65534, 65534)
     async with await start(open_folder) as server:
-        await make_rows(server)
+        await keep_rows(server)
         user = await User.start(open_folder, python, env=environment, user="nobody", group=65534, extra_groups=[])
         assert (await user.holds()).dsn == server.dsn
         assert {owner_of(path) for path in open_folder.iterdir()} == {"nobody"}

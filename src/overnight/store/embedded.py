@@ -90,7 +90,7 @@ class Embedded:
         """Make sure that a keeper and a server run and that it accepts connections.
 
         Called at first and by whoever lost its connections; several processes and tasks may call it at once.
-        The address may be another afterwards. Raises Unusable if the server cannot be run.
+        The address stays the same. Raises Unusable if the server cannot be run.
         """
         async with self._reviving:
             if self._keeper is not None and self._keeper.has_ended():
@@ -169,9 +169,10 @@ class Embedded:
 
     async def _accepts(self) -> bool:
         """Say whether the server accepts a connection to our database."""
-        self._socket = self.folder.read_socket_directory()
-        if self._socket is None:
+        socket = self.folder.read_socket_directory()
+        if socket is None:
             return False
+        self._socket = socket
         try:
             connection = await asyncpg.connect(**self.dsn_kwargs(), timeout=10)
             await connection.close(timeout=10)
