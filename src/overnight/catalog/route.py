@@ -6,7 +6,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from overnight.domain.targets import TARGETS
 from overnight.store.served import Offer
 from overnight.upstreams.http import Pool
 
@@ -47,6 +46,9 @@ class Route(ABC):
     def most_running(self, now: float) -> int:
         """How many requests may run on it now, `now` by the monotonic clock: 0 while it is down."""
 
+    is_troubled = False
+    """Requests failed lately by the server's fault: only then it has to hear of answers."""
+
     @abstractmethod
     def note_answer(self) -> None:
         """A request was answered, well or not: the server is there."""
@@ -80,11 +82,6 @@ class Route(ABC):
     def name_of(self, model: str) -> str | None:
         """The name that a body must have for this server; None: whatever it has is fine."""
         return None
-
-    @staticmethod
-    def path_of(url: str) -> str:
-        """The path of a target below the server's base URL."""
-        return TARGETS[url].path
 
     def tell_change(self) -> None:
         """Tell everyone that requests may be able to start."""

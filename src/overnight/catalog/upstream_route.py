@@ -56,16 +56,17 @@ class UpstreamRoute(Route):
         return self._circuit.most_running(self._slots, now)
 
     def note_answer(self) -> None:
-        if self._circuit.is_open:
+        was_open = self._circuit.is_open
+        self._circuit.note_answer()
+        self.is_troubled = False
+        if was_open:
             events.tell("route_up", route=self.name)
-            self._circuit.note_answer()
             self.tell_change()
-        else:
-            self._circuit.note_answer()
 
     def note_failure(self, now: float) -> None:
         was_open = self._circuit.is_open
         self._circuit.note_failure(now)
+        self.is_troubled = True
         if self._circuit.is_open and not was_open:
             events.tell("route_down", route=self.name)
 

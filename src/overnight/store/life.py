@@ -20,6 +20,8 @@ _SQL = load("worker")
 DEAD_AFTER = timedelta(seconds=10)
 """A heartbeat older than this, by the database's clock, ends a worker's life."""
 
+MAY_START_WITHIN = DEAD_AFTER.total_seconds() / 2
+
 BEAT_EVERY = 1.5
 
 LONGEST_LOCK_WAIT = "1s"
@@ -68,7 +70,7 @@ class Life:
         The fence stops writes, not spending: a worker that was frozen must not send before it knows that it lives.
         Counted from when the heartbeat was sent, by this process's own clock.
         """
-        return self._clock() - self._confirmed < DEAD_AFTER.total_seconds() / 2
+        return self._clock() - self._confirmed < MAY_START_WITHIN
 
     async def beat(self) -> bool:
         """One heartbeat. Where this worker was declared dead, a new life begins."""

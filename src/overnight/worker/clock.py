@@ -20,6 +20,7 @@ class Clock:
     def set(self, now: datetime, asked: float) -> None:
         """The database's clock stood at `now` at some moment after `asked`, by the monotonic clock."""
         self._offset = now.timestamp() - asked
+        self._about = (float("-inf"), now)
 
     def now(self) -> datetime:
         """The database's time now."""

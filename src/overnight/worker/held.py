@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from overnight.catalog.route import Route
+from overnight.domain.targets import TARGETS
 from overnight.store.answers import Answer
 from overnight.store.leases import LeasedBatch
 from overnight.upstreams.http import Call
@@ -133,6 +134,7 @@ class Batch:
         self.id: UUID = leased.id
         self.owner = leased.owner
         self.url = leased.endpoint
+        self.path = TARGETS[leased.endpoint].path
         self.defaults: dict[str, Any] = leased.defaults
         self.window_ends: datetime | None = leased.expires_at
         self.closes = closes

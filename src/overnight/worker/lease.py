@@ -101,7 +101,7 @@ class Lessee:
             models=None if route.takes_any_model else route.models,
             other_models=(*self._full_models(flows), *self._models_of_others(route)),
             most=blocks,
-            of_each=1 if mixing else -(-blocks // (held + 1)),
+            of_each=1 if mixing else -(-blocks // max(1, held)),
             after=self._after.get(route.name, 0),
             only=self._only(),
             skipped=skipped,
@@ -116,6 +116,7 @@ class Lessee:
             sum(flow.in_flight for flow in flows),
             sum(flow.untaken for flow in flows),
             sum(flow.rate.value for flow in flows),
+            sum(flow.low for flow in flows),
         )
 
     def _blocks(self, lines: int) -> int:
@@ -135,7 +136,7 @@ class Lessee:
         cap = self._limits.per_model
         if cap is None:
             return []
-        return [f.model for f in flows if not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value)]
+        return [f.model for f in flows if not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low)]
 
     def _models_of_others(self, route: Route) -> tuple[str, ...]:
         return self._routes.models_of_others(route) if route.takes_any_model else ()

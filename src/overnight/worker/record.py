@@ -20,10 +20,15 @@ ENOUGH = 64
 """Answers of a batch that are stored at once without waiting for more."""
 LONGEST_WAIT = 0.3
 """Seconds that an answer waits for others of its batch."""
-APART = 0.05
+APART = 0.03
 """Seconds between the starts of two flushes, so that a busy worker's hold hundreds of answers."""
+MOST_AT_ONCE = 4_096
+MOST_BYTES_AT_ONCE = 4 * MIB
+"""One statement stores up to either, so that writing down the next requests never waits for long behind it."""
 MOST_BYTES = 16 * MIB
 """Of answers that are not stored yet; with more of them nothing starts."""
+MANY_BYTES = 4 * MIB
+"""With more of them fewer requests run, the fewer the more there are: the database is slower than the servers."""
 CALLS_AT_ONCE = 5_000
 
 Taken = list[tuple[Batch, list[Answer], list[Block]]]
@@ -48,10 +53,11 @@ class Recorder:
         self.calls: list[FailedCall] = []
         """Tries that were not final, to be noted."""
 
-    @property
-    def is_full(self) -> bool:
-        """So much waits to be stored that nothing more may start."""
-        return self._bytes >= MOST_BYTES
+    def most_running(self, slots: int) -> int:
+        """How many requests may run, of `slots`, with what waits to be stored: it is bounded in bytes."""
+        if self._bytes <= MANY_BYTES:
+            return slots
+        return max(0, slots * (MOST_BYTES - self._bytes) // (MOST_BYTES - MANY_BYTES))
 
     @property
     def is_empty(self) -> bool:
@@ -90,7 +96,7 @@ class Recorder:
         Whatever goes wrong, the answers are kept for the next flush, except where the worker was declared dead.
         """
         now = monotonic()
-        if not everything and now < self._flushed_at + APART:
+        if now < self._flushed_at + APART and not everything and self._bytes < MOST_BYTES_AT_ONCE:
             return False
         taken = self._take(now, everything)
         if not taken:
@@ -129,14 +135,22 @@ class Recorder:
             since, batch = self._aging.popleft()
             if batch.answers and batch.first_answer_at == since:
                 self._due[batch] = None
-        taken = []
-        for batch in self._due:
+        taken: Taken = []
+        room = MOST_AT_ONCE
+        space = MOST_BYTES_AT_ONCE
+        while self._due:
+            # What does not fit comes first the next time; a statement holds the answers of a batch only once.
+            batch = next(iter(self._due))
+            count, size = _fitting(batch.answers, room, space)
+            taken.append((batch, batch.answers[:count], batch.answered[:count]))
+            batch.answers = batch.answers[count:]
+            batch.answered = batch.answered[count:]
+            room -= count
+            space -= size
             if batch.answers:
-                taken.append((batch, batch.answers, batch.answered))
-                batch.answers = []
-                batch.answered = []
-        self._due.clear()
-        return taken
+                break
+            del self._due[batch]
+        return [one for one in taken if one[1]]
 
     def _keep(self, taken: Taken, worker: int, *, unsure: bool = False) -> None:
         """Put answers back in front of those that came meanwhile."""
@@ -207,6 +221,17 @@ class _Conflict(Exception):
     def __init__(self, left: Taken) -> None:
         super().__init__()
         self.left = left
+
+
+def _fitting(some: list[Answer], room: int, space: int) -> tuple[int, int]:
+    """How many of some answers fit, and their bytes; where nothing is taken yet, the first one always does."""
+    count = size = 0
+    for answer in some:
+        if (count or space < MOST_BYTES_AT_ONCE) and (count >= room or size + len(answer.text) > space):
+            break
+        count += 1
+        size += len(answer.text)
+    return count, size
 
 
 def _part(taken: Taken, stored: dict[int, set[int]]) -> tuple[Taken, Taken]:

@@ -21,13 +21,13 @@ LONGEST_COMMIT = 0.25
 """Seconds. A slower commit is an accident, which the reserve need not ride out."""
 
 
-def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float) -> int:
+def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve: int) -> int:
     """How many more requests to hold: enough to fill the slots and some time of work; 0 while there is enough.
 
-    `cap` requests may be in flight, `in_flight` are or are written down to be, `untaken` are held and wait for
+    `cap` requests may run and `reserve` be written down ahead; `in_flight` do or are, `untaken` are held and wait for
     their turn, `rate` end a second.
     """
-    free = max(0, cap - in_flight)
+    free = max(0, cap + reserve - in_flight)
     ahead = max(LEAST_AHEAD, rate * LEASE_AHEAD)
     if untaken >= free + ahead / 2:
         return 0

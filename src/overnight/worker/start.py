@@ -88,14 +88,16 @@ class Starter:
 
     def _room(self, flow: Flow, now: float) -> int:
         held = self._held
-        if self._recorder.is_full or now < flow.held_until or not self._life.may_start():
+        if now < flow.held_until or not self._life.may_start():
             return 0
         if held.alone is not None:
             return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
+        limits = self._limits
         on_route = sum([len(sibling.running) for sibling in flow.siblings])
-        room = min(flow.route.most_running(now) - on_route, self._limits.slots - held.running)
-        if self._limits.per_model is not None:
-            room = min(room, self._limits.per_model - held.running_of(flow.model))
+        room = flow.route.most_running(now) - on_route
+        room = min(room, self._recorder.most_running(limits.slots) - held.running)
+        if limits.per_model is not None:
+            room = min(room, limits.per_model - held.running_of(flow.model))
         return room
 
     def _may_run_alone(self, request: Request) -> bool:
@@ -108,8 +110,10 @@ class Starter:
         stored = read_request(request.text)
         request.custom_id = stored.custom_id
         request.started = now
-        body = prepare(bytes(stored.body), batch.url, batch.defaults, flow.server_name)
-        call = Call(flow.route.path_of(batch.url), body, self._limits.request_seconds, request, self._ended)
+        body = bytes(stored.body)
+        if batch.defaults or flow.server_name is not None:
+            body = prepare(body, batch.url, batch.defaults, flow.server_name)
+        call = Call(batch.path, body, self._limits.request_seconds, request, self._ended)
         flow.running.add(call)
         self._held.running += 1
         pool = flow.route.pool
@@ -136,7 +140,8 @@ class Starter:
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
         if came_to.code is None:
-            flow.route.note_answer()
+            if flow.route.is_troubled:
+                flow.route.note_answer()
             self._answer(request, came_to, now)
         else:
             self._failed(request, came_to, came, now)

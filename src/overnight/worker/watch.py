@@ -10,6 +10,8 @@ from overnight.worker.clock import Clock
 from overnight.worker.held import Held
 
 LOOK_EVERY = 1.0
+LET_GO_EVERY = 0.2
+"""Seconds between two groups of blocks that are let go while their batches run on."""
 LET_GO_AT_ONCE = 1_000
 
 
@@ -20,6 +22,7 @@ class Watch:
         self._held = held
         self._clock = clock
         self._look_at = 0.0
+        self._let_go_at = 0.0
 
     def look_now(self) -> None:
         """Something may have changed."""
@@ -45,7 +48,7 @@ class Watch:
     async def let_go(self, session: Session) -> bool:
         """Give up the leases of blocks of which nothing is pending; says whether there were any."""
         ended = self._held.let_go[:LET_GO_AT_ONCE]
-        if not ended:
+        if not ended or not self._is_urgent(monotonic()):
             return False
         worker = self._held.worker
         await leases.end_leases(session, worker, [(b.source.batch.no, b.seq, b.whole) for b in ended])
@@ -54,3 +57,10 @@ class Watch:
         for block in ended:
             self._held.part_with(block)
         return True
+
+    def _is_urgent(self, now: float) -> bool:
+        """Others wait for the blocks: to seal a batch, or to run what goes back. Else a group is collected."""
+        if now >= self._let_go_at or any(not b.whole or not b.source.batch.unanswered for b in self._held.let_go):
+            self._let_go_at = now + LET_GO_EVERY
+            return True
+        return False

@@ -48,11 +48,11 @@ WITH alive AS MATERIALIZED (
     SELECT a.batch, a.line, a.kind, a.status, a.tries, a.frame_index, a.frame_at, a.frame_bytes,
         a.started_ms, a.took_ms, a.input_tokens, a.cached_tokens, a.output_tokens, a.reasoning_tokens, s.starts, a.code
     FROM unnest(
-        :a_batch::bigint[], :a_line::integer[], :a_kind::smallint[], :a_status::smallint[], :a_tries::smallint[],
-        :a_frame_index::smallint[], :a_frame_at::integer[], :a_frame_bytes::integer[],
-        :a_started_ms::bigint[], :a_took_ms::integer[],
-        :a_input_tokens::integer[], :a_cached_tokens::integer[],
-        :a_output_tokens::integer[], :a_reasoning_tokens::integer[], :a_code::text[]
+        :a_batch::text::bigint[], :a_line::text::integer[], :a_kind::text::smallint[], :a_status::text::smallint[],
+        :a_tries::text::smallint[], :a_frame_index::text::smallint[], :a_frame_at::text::integer[],
+        :a_frame_bytes::text::integer[], :a_started_ms::text::bigint[], :a_took_ms::text::integer[],
+        :a_input_tokens::text::integer[], :a_cached_tokens::text::integer[], :a_output_tokens::text::integer[],
+        :a_reasoning_tokens::text::integer[], :a_code::text::text[]
     ) AS a (batch, line, kind, status, tries, frame_index, frame_at, frame_bytes, started_ms, took_ms,
             input_tokens, cached_tokens, output_tokens, reasoning_tokens, code)
     JOIN stored s ON s.batch = a.batch AND s.kind = a.kind
