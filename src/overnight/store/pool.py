@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from overnight.domain.errors import Unusable
 from overnight.store.statements import Statement
 
 LOST = (
@@ -114,9 +115,16 @@ class Store:
         return Session(connection)
 
     async def revive(self) -> None:
-        """Bring an embedded database back; nothing to do for a server of somebody else's."""
-        if self._revive is not None:
+        """Bring an embedded database back; nothing to do for a server of somebody else's.
+
+        Raises ConnectionError, one of LOST, where it cannot be started now: a later try may find, say, more disk.
+        """
+        if self._revive is None:
+            return
+        try:
             await self._revive()
+        except Unusable as e:
+            raise ConnectionError(str(e)) from None
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
@@ -139,7 +147,7 @@ class Store:
         except LOST:
             if self._revive is None:
                 raise
-            await self._revive()
+            await self.revive()
             connection = await self._pool.acquire(timeout=30)
         try:
             yield connection

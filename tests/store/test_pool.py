@@ -1,0 +1,64 @@
+"""How a process lives with a database that goes away."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from overnight.domain.errors import Unusable
+from overnight.store.pool import LOST, Store
+from overnight.store.statements import Statement
+
+ONE = Statement("one", "SELECT 1 AS one")
+GONE = "postgresql://nobody@127.0.0.1:9/none"
+
+
+async def end_sessions(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'overnight'"
+        " AND datname = current_database()"
+    )
+    await connection.close()
+
+
+async def test_a_store_whose_sessions_were_ended_works_again_by_itself(store: Store, store_url: str) -> None:
+    await store.row(ONE)
+    await end_sessions(store_url)
+
+    try:
+        row = await store.row(ONE)
+    except LOST:
+        row = await store.row(ONE)
+
+    assert row is not None
+    assert row["one"] == 1
+
+
+async def test_an_embedded_database_that_is_away_is_brought_back_when_it_is_needed(database_url: str) -> None:
+    revived = []
+
+    async def revive() -> None:
+        revived.append(True)
+        store._pool = working._pool
+
+    working = await Store(database_url).open()
+    store = Store(GONE, revive=revive)
+    store._pool = await asyncpg.create_pool(GONE, min_size=0, timeout=1)
+
+    row = await store.row(ONE)
+
+    assert row is not None
+    assert revived == [True]
+    await working.close()
+
+
+async def test_one_that_cannot_be_brought_back_is_lost_and_may_be_found_later() -> None:
+    async def revive() -> None:
+        raise Unusable("The disk is full.")
+
+    store = Store(GONE, revive=revive)
+    store._pool = await asyncpg.create_pool(GONE, min_size=0, timeout=1)
+
+    with pytest.raises(LOST, match="The disk is full"):
+        await store.row(ONE)
