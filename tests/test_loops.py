@@ -1,0 +1,94 @@
+"""Rounds: one helping after another, whatever happens in them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from overnight.domain import events
+from overnight.loops import Bell, repeat
+
+FOR_EVER = 3600.0
+
+
+async def ends(work: asyncio.Task[None]) -> None:
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
+async def test_a_round_comes_again_at_once_while_it_finds_work_and_then_when_it_is_woken() -> None:
+    found = [True, True, False, False]
+    seen = 0
+    idle = asyncio.Event()
+    bell = Bell()
+
+    async def one_round() -> bool:
+        nonlocal seen
+        seen += 1
+        result = found.pop(0)
+        if not result:
+            idle.set()
+        return result
+
+    work = asyncio.create_task(repeat("test", one_round, every=FOR_EVER, bell=bell))
+    await idle.wait()
+    assert seen == 3
+
+    idle.clear()
+    bell.ring()
+    await idle.wait()
+
+    assert seen == 4
+    await ends(work)
+
+
+async def test_a_round_comes_by_itself_without_being_woken() -> None:
+    twice = asyncio.Event()
+    seen = 0
+
+    async def one_round() -> bool:
+        nonlocal seen
+        seen += 1
+        if seen == 2:
+            twice.set()
+        return False
+
+    work = asyncio.create_task(repeat("test", one_round, every=0.001))
+    await asyncio.wait_for(twice.wait(), 10)
+    await ends(work)
+
+
+async def test_an_error_in_a_round_is_told_and_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    monkeypatch.setattr(events, "tell", lambda event, error, **facts: told.append((event, str(error), facts)))
+    third = asyncio.Event()
+    seen = 0
+
+    async def one_round() -> bool:
+        nonlocal seen
+        seen += 1
+        if seen < 3:
+            raise ValueError(f"number {seen}")
+        third.set()
+        return False
+
+    work = asyncio.create_task(repeat("fragile", one_round, every=0.001))
+    await asyncio.wait_for(third.wait(), 10)
+
+    assert [(event, error, facts["in_a_row"]) for event, error, facts in told] == [
+        ("round_failed", "number 1", 1),
+        ("round_failed", "number 2", 2),
+    ]
+    await ends(work)
+
+
+async def test_a_ring_before_anyone_waits_is_not_lost_and_wakes_the_others_too() -> None:
+    inner = Bell()
+    outer = Bell(inner)
+
+    outer.ring()
+
+    await asyncio.wait_for(outer.wait(FOR_EVER), 10)
+    await asyncio.wait_for(inner.wait(FOR_EVER), 10)
