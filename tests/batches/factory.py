@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -177,6 +178,15 @@ class Factory:
             assert len(by_id) == len(rows)
             both.append(by_id)
         return both[0], both[1]
+
+    async def lock_wait(self) -> None:
+        """Return when some connection waits for a lock that another one holds. Raises TimeoutError if none does."""
+        async with asyncio.timeout(10):
+            while not await self.value(
+                "SELECT count(*) FROM pg_locks WHERE NOT granted"
+                " AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+            ):
+                await asyncio.sleep(0)
 
     @asynccontextmanager
     async def open_transaction(self) -> AsyncIterator[Session]:

@@ -102,7 +102,7 @@ async def test_a_cancel_and_a_start_at_the_same_moment_agree(make: Factory, canc
     else:
         assert await batches.start_if_validated(first, batch.no, make.life.no, "m", 1)
         second = asyncio.create_task(cancelled(make, batch))
-    await waits(make)
+    await make.lock_wait()
     await transaction.commit()
     await first.connection.close()
 
@@ -133,7 +133,7 @@ async def test_a_cancel_and_the_end_at_the_same_moment_agree(make: Factory, canc
             *(batch.no, make.life.no),
         )
         waiting = asyncio.create_task(cancelled(make, batch))
-        await waits(make)
+        await make.lock_wait()
         await transaction.commit()
         assert (await waiting).status is Status.FINALIZING
     await first.connection.close()
@@ -141,12 +141,3 @@ async def test_a_cancel_and_the_end_at_the_same_moment_agree(make: Factory, canc
     ended = await make.sealed(batch)
     assert ended.status is (Status.CANCELLED if cancel_first else Status.COMPLETED)
     assert ended.counts.completed == 1
-
-
-async def waits(make: Factory) -> None:
-    """Return when somebody waits for a row that another connection holds."""
-    while not await make.value(
-        "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        " AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
-    ):
-        await asyncio.sleep(0)

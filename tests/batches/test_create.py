@@ -115,8 +115,7 @@ async def test_a_create_waits_for_the_one_before_it_and_counts_it(make: Factory)
             *(make.owner, CHAT, first.no),
         )
         late = asyncio.create_task(create(make, second))
-        while not await make.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
-            await asyncio.sleep(0)
+        await make.lock_wait()
         await (transaction.commit() if kept else transaction.rollback())
         await early.connection.close()
         if kept:

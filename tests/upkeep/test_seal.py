@@ -98,8 +98,7 @@ async def test_a_lease_that_comes_through_at_the_last_moment_is_waited_for(make:
     )
     await cancel(make.store, make.owner, batch.public_id)
     sealing = asyncio.create_task(Seal(make.deps).round())
-    while not await make.value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-        await asyncio.sleep(0)
+    await make.lock_wait()
     await transaction.commit()
     await late.connection.close()
     await sealing
@@ -147,16 +146,20 @@ async def test_one_of_two_sealers_at_once_seals(make: Factory) -> None:
     assert await make.value("SELECT count(*) FROM file WHERE purpose = 'batch_output'") == 7
 
 
-async def test_a_sealer_declared_dead_can_end_nothing(make: Factory) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_sealer_declared_dead_can_end_nothing(make: Factory, answered: bool) -> None:
     batch = await make.running(lines(300))
+    if answered:
+        await make.answer_all(batch)
     await cancel(make.store, make.owner, batch.public_id)
+    before = await make.value("SELECT count(*) FROM answer")
     dead = await make.worker()
     row = await batches.claim_over(make.store, dead.no, None)
     assert row is not None
     await make.run("UPDATE worker SET dead_at = now() WHERE no = $1", dead.no)
     with pytest.raises(Fenced):
         await seal._Sealing(make.store, dead.no, row).run()
-    assert await make.value("SELECT count(*) FROM answer") == 0
+    assert await make.value("SELECT count(*) FROM answer") == before
 
     assert (await make.sealed(batch)).status is Status.FINALIZING
     await make.run("UPDATE batch SET sealer = NULL")

@@ -346,8 +346,7 @@ async def test_a_cancel_waits_for_a_group_under_way_and_no_block_follows_it(make
     writing = Ingest(make.store, make.life.no, batch.no)
     async with writing.held() as session:
         cancelling = asyncio.create_task(cancel(make.store, make.owner, batch.public_id))
-        while not await make.value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            await asyncio.sleep(0)
+        await make.lock_wait()
         await blocks.write(session, batch.no, "m", 0, [])
     await cancelling
     with pytest.raises(Lost):
