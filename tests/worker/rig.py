@@ -33,6 +33,11 @@ def request(name: str, model: str = "m", **body: Any) -> bytes:
     return json.dumps({"custom_id": name, "method": "POST", "url": CHAT, "body": body}).encode()
 
 
+def names(count: int) -> set[str]:
+    """r0, r1, …"""
+    return {f"r{i}" for i in range(count)}
+
+
 async def add_batch(
     store: Store,
     requests: Sequence[bytes],
