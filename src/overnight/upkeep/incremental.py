@@ -33,7 +33,11 @@ class DiskRefused(Exception):
 
 
 class IncrementalFile:
-    """Follows one stream of one batch. What the file holds is compared with the stream once, then trusted."""
+    """Follows one stream of one batch. What the file holds is compared with the stream once, then trusted.
+
+    Each segment is one write. The kernel may show a reader the first pages of a write before the last: whoever reads
+    line by line waits for the line end, as with every log; no byte that was seen changes.
+    """
 
     def __init__(self, store: Store, batch: int, kind: int, path: Path) -> None:
         self._store = store
