@@ -33,6 +33,8 @@ from overnight.worker.worker import Worker
 
 LEAST_FREE_BYTES = GIB
 LEAST_FREE_SHARE = 0.05
+LONGEST_WRITE_OUT = 5.0
+"""Seconds; what is missing then is written at the next start."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class Server:
         """There may be something new to check, seal or write out."""
         self.engines = engines
         self.worker: Worker | None = None
+        self.follow: Round | None = None
         self.url = ""
 
     async def care_for(self, batch_id: str) -> None:
@@ -243,7 +246,19 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
             incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
         )
         for name, one, every in rounds(deps):
+            if name == "follow":
+                server.follow = one
             yield name, repeat(name, _telling(one, server.running), every=every, bell=server.tidying)
+
+
+async def _write_out(server: Server) -> None:
+    """Let the incremental files have what was committed last; after a crash the next start does this."""
+    if server.follow is None:
+        return
+    with contextlib.suppress(*LOST):
+        async with asyncio.timeout(LONGEST_WRITE_OUT):
+            while await server.follow():
+                pass
 
 
 @asynccontextmanager
@@ -259,6 +274,8 @@ async def _loops(server: Server) -> AsyncIterator[None]:
                     await server.worker.stop(server.settings.grace_seconds)
                 for task in tasks:
                     task.cancel()
+                await asyncio.wait(tasks)
+                await _write_out(server)
     except BaseExceptionGroup as failed:
         # An error of the block itself comes out as it went in.
         if len(failed.exceptions) == 1:

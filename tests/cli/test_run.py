@@ -60,6 +60,8 @@ def test_a_job_is_done_in_one_command_and_the_second_time_nothing_is_left(tmp_pa
     assert "30 of 30 answered" in said
     assert str(job.out) in said.replace(" ", "") or job.out.name in said
     assert job.answers().keys() == {f"r-{i}" for i in range(30)}
+    incremental = list((tmp_path / "data" / "incremental").glob("*.jsonl"))
+    assert [path.read_bytes() for path in incremental] == [job.out.read_bytes()]
     assert code_again == 0
     assert "Nothing is left to do" in said_again
     assert set(witness.seen.values()) == {1}
