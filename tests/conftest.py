@@ -24,7 +24,8 @@ BINARIES = os.environ.get("OVERNIGHT_TEST_POSTGRES")
 async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embedded]:
     """The server that all tests of a run share. Don't stop or break it: start your own for that."""
     folder = tmp_path_factory.mktemp("postgres")
-    settings = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
+    # Nothing of this server outlives the run; tests of durability start their own.
+    settings = {"shared_buffers": "64MB", "max_wal_size": "1GB", "fsync": "off", "full_page_writes": "off"}
     async with await ensure(folder, binaries=Path(BINARIES) if BINARIES else None, settings=settings) as server:
         yield server
 
