@@ -122,6 +122,7 @@ class Rig:
     life: Life
     worker: Worker
     upstream: Upstream
+    only: int | None = None
     committed: list[int] = field(default_factory=list)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -132,11 +133,20 @@ class Rig:
                     await self.worker.bell.wait(0.02)
 
     async def finish(self) -> None:
-        """Let the worker work until it holds nothing and finds nothing."""
-        await self.until(lambda: self.worker.is_idle)
-        self.worker.wake()
-        await self.worker.round()
-        await self.until(lambda: self.worker.is_idle)
+        """Let the worker work until there is nothing left that it could run."""
+        while True:
+            await self.until(lambda: self.worker.is_idle)
+            if not await value(self.store, _RUNNABLE, self.only):
+                return
+            self.worker.wake()
+            await self.worker.round()
+
+
+_RUNNABLE = """
+    SELECT count(*) FROM block JOIN batch ON no = batch
+    WHERE state = 'ready' AND status = 'in_progress' AND paused IS NULL AND (expires_at IS NULL OR expires_at > now())
+        AND ($1::bigint IS NULL OR batch = $1)
+"""
 
 
 @asynccontextmanager
@@ -157,11 +167,9 @@ async def rigged(
     routes = Routes([route or UpstreamRoute(upstream.url, slots=slots, most_reply_bytes=limits.result_bytes)])
     await routes.round(store, life)
     committed: list[int] = []
-    worker = Worker(
-        store, life, limits, routes, bell=Bell(), only=lambda: only, on_committed=committed.append
-    )
+    worker = Worker(store, life, limits, routes, bell=Bell(), only=lambda: only, on_committed=committed.append)
     try:
-        yield Rig(store, life, worker, upstream, committed)
+        yield Rig(store, life, worker, upstream, only, committed)
     finally:
         await worker.close()
         await routes.close()

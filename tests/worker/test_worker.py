@@ -109,7 +109,9 @@ async def test_the_cap_of_a_model_is_never_exceeded(store: Store, upstream: Upst
 
 async def test_the_defaults_of_a_batch_are_added_to_what_is_sent(rig: Rig) -> None:
     await add_batch(
-        rig.store, [request("a"), request("b", temperature=0.5)], defaults={"temperature": 0.1, "max_decoding_length": 9}
+        rig.store,
+        [request("a"), request("b", temperature=0.5)],
+        defaults={"temperature": 0.1, "max_decoding_length": 9},
     )
     await rig.finish()
     sent = {asked.name: (asked.body["temperature"], asked.body["max_tokens"]) for asked in rig.upstream.asked}

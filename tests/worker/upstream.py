@@ -88,6 +88,14 @@ class Upstream:
         async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(lambda: self.in_flight >= count)
 
+    async def settled(self) -> None:
+        """Wait until a request comes or goes, or a moment has passed."""
+        async with self.changed:
+            try:
+                await asyncio.wait_for(self.changed.wait(), 0.05)
+            except TimeoutError:
+                return
+
     async def _count(self, change: int) -> None:
         async with self.changed:
             self.in_flight += change

@@ -49,26 +49,27 @@ class Recorder:
         self._due: dict[Batch, None] = {}
         self._aging: deque[tuple[float, Batch]] = deque()
         self._flushed_at = float("-inf")
-        self._bytes = 0
+        self.bytes = 0
+        """Of answers that are not stored yet."""
         self.calls: list[FailedCall] = []
         """Tries that were not final, to be noted."""
 
     def most_running(self, slots: int) -> int:
         """How many requests may run, of `slots`, with what waits to be stored: it is bounded in bytes."""
-        if self._bytes <= MANY_BYTES:
+        if self.bytes <= MANY_BYTES:
             return slots
-        return max(0, slots * (MOST_BYTES - self._bytes) // (MOST_BYTES - MANY_BYTES))
+        return max(0, slots * (MOST_BYTES - self.bytes) // (MOST_BYTES - MANY_BYTES))
 
     @property
     def is_empty(self) -> bool:
         """Everything is stored."""
-        return not self._bytes and not self.calls
+        return not self.bytes and not self.calls
 
     def forget(self) -> None:
         """What was answered belongs to others now, who answer it again."""
         self._due.clear()
         self._aging.clear()
-        self._bytes = 0
+        self.bytes = 0
         self.calls.clear()
 
     def add(self, block: Block, answer: Answer, now: float) -> None:
@@ -80,7 +81,7 @@ class Recorder:
         batch.answers.append(answer)
         batch.answered.append(block)
         batch.unanswered -= 1
-        self._bytes += len(answer.text)
+        self.bytes += len(answer.text)
         if len(batch.answers) >= ENOUGH or not batch.unanswered:
             self._due[batch] = None
             self._ring()
@@ -96,7 +97,7 @@ class Recorder:
         Whatever goes wrong, the answers are kept for the next flush, except where the worker was declared dead.
         """
         now = monotonic()
-        if now < self._flushed_at + APART and not everything and self._bytes < MOST_BYTES_AT_ONCE:
+        if now < self._flushed_at + APART and not everything and self.bytes < MOST_BYTES_AT_ONCE:
             return False
         taken = self._take(now, everything)
         if not taken:
@@ -166,7 +167,7 @@ class Recorder:
     def _settle(self, taken: Taken) -> None:
         """These answers are durable."""
         for batch, of_batch, blocks in taken:
-            self._bytes -= sum([len(a.text) for a in of_batch])
+            self.bytes -= sum([len(a.text) for a in of_batch])
             for block in blocks:
                 self._held.settle(block)
             self._on_committed(batch.no)
@@ -180,9 +181,10 @@ class Recorder:
         worker = self._held.worker
         try:
             await answers.record(session, worker, [(batch.no, of_batch) for batch, of_batch, _ in taken])
-        except asyncpg.UniqueViolationError:
+        except (asyncpg.UniqueViolationError, asyncpg.CheckViolationError):
             # The fence makes this impossible; should it happen, the first answer stands and an alarm is raised. The
             # statement stored nothing, and the other answers of the flush must not be lost with the second one.
+            # (The check is that of the batch's counters: there are more answers than requests.)
             stored = await self._find_stored(session, taken)
             self._held.check(worker)
             left, second = _part(taken, stored)

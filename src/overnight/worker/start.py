@@ -162,8 +162,10 @@ class Starter:
             self._hand_back(request, tried, now)
         elif tried.queued:
             self._wait_for_model(request, tried, now)
-        elif tried.lost_server and flow.route.is_local:
-            self._lose_server(request, tried, isinstance(came, Broken) and not came.sent, now)
+        elif flow.route.is_local and isinstance(came, Broken) and not came.sent:
+            self._unsend(request, now)
+        elif flow.route.is_local and tried.lost_server:
+            self._lose_server(request, tried, now)
         else:
             self._decide(request, tried, now)
 
@@ -232,16 +234,18 @@ class Starter:
         flow.held_until = max(flow.held_until, now + wait)
         self._try_again(request, tried, now + wait, now, counted=False)
 
-    def _lose_server(self, request: Request, tried: Try, unsent: bool, now: float) -> None:
-        """The engine died: it is started again, and this was no try, unless the request is what it dies of."""
-        if unsent:
-            request.sent -= 1
-            self._held.unsent.append((request.block.source.batch.no, request.group, request.line))
-            if request.block.source.batch.closed:
-                self._held.drop(request)
-            else:
-                request.block.source.flow.wait(request, now + LOST_WAIT)
+    def _unsend(self, request: Request, now: float) -> None:
+        """The engine was gone before the request reached it: it waits for the next one, as if nothing had been."""
+        source = request.block.source
+        request.sent -= 1
+        if source.batch.closed or self.stopping:
+            self._held.unsend(request)
             return
+        self._held.unsent.append((source.batch.no, request.group, request.line))
+        source.flow.wait(request, now + LOST_WAIT)
+
+    def _lose_server(self, request: Request, tried: Try, now: float) -> None:
+        """The engine died: it is started again, and this was no try, unless the request is what it dies of."""
         request.losses += 1
         if request.alone:
             says = f"{request.losses} engines died while this request ran, at last alone: it is not tried again."

@@ -82,6 +82,20 @@ class Worker:
         """Nothing is held, nothing waits to be stored."""
         return not self._held.batches and not self._held.unsent and self._recorder.is_empty
 
+    @property
+    def is_stopping(self) -> bool:
+        """Nothing starts any more."""
+        return self._starter.stopping
+
+    @property
+    def unstored(self) -> int:
+        """Bytes of answers that are not durable yet."""
+        return self._recorder.bytes
+
+    def holds(self, batch: int) -> bool:
+        """Whether blocks of a batch are held."""
+        return batch in self._held.batches
+
     def wake(self) -> None:
         """There may be new work, a cancelled batch, or a server that came up."""
         self._lessee.look_now()
@@ -134,6 +148,7 @@ class Worker:
                 return True
             except LOST as error:
                 await self._connection.lose(error)
+                self._lessee.look_now()
                 return False
 
     async def stop(self, grace: float) -> None:

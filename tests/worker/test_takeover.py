@@ -1,0 +1,162 @@
+"""Workers that die, freeze or are thought dead: what they may still do, and how others go on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from overnight.store.life import declare_dead, end_sessions
+from overnight.store.pool import Store
+from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
+from tests.worker.upstream import Asked, Gate, Say, Upstream, echo, failure
+
+AT_ONCE = timedelta(0)
+
+
+async def kill(rig: Rig) -> None:
+    """What the others see of a worker that was killed."""
+    await rig.worker.close()
+    assert await declare_dead(rig.store, rig.life.no, AT_ONCE)
+
+
+async def half_done(rig: Rig, batch: int) -> Gate:
+    """The first half of 100 requests is answered and stored, some of the others are in flight until the gate opens."""
+    gate = Gate()
+
+    async def script(asked: Asked) -> Say:
+        return await echo(asked) if int(asked.name[1:]) < 50 else await gate(asked)
+
+    rig.upstream.script = script
+    await rig.until(lambda: rig.upstream.in_flight == 8 and len(rig.upstream.asked) == 58)
+    await rig.until(lambda: rig.worker.unstored == 0)
+    assert len(await results(rig.store, batch)) == 50
+    return gate
+
+
+async def test_a_worker_that_dies_leaves_its_requests_to_the_next(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(100)], of_each=40)
+    async with rigged(store, upstream, slots=8) as first:
+        gate = await half_done(first, batch)
+        in_flight = {asked.name for asked in upstream.asked[50:]}
+        await kill(first)
+    gate.open()
+    async with rigged(store, upstream, slots=8) as second:
+        await second.finish()
+    assert (await results(store, batch)).keys() == names(100)
+    again = {name for name, times in upstream.arrivals.items() if times > 1}
+    assert again == in_flight
+    assert max(upstream.arrivals.values()) == 2
+    tries = await values(store, "SELECT line, tries FROM answer")
+    assert {f"r{row['line']}" for row in tries if row["tries"] == 2} >= in_flight
+    assert all(row["tries"] == 1 for row in tries if row["line"] < 50)
+
+
+async def test_a_worker_declared_dead_can_write_nothing(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(100)])
+    async with rigged(store, upstream, slots=8) as first:
+        gate = await half_done(first, batch)
+        old = first.life.no
+        assert await declare_dead(store, old, AT_ONCE)
+        gate.open()
+        await first.until(lambda: first.life.no != old)
+        assert len(await results(store, batch)) == 50
+        assert await value(store, "SELECT count(*) FROM block WHERE worker = $1", old) == 0
+        # Under its new number it is a worker like any other, and begins with nothing of what it held.
+        await first.finish()
+    assert (await results(store, batch)).keys() == names(100)
+
+
+async def test_what_was_stored_before_the_death_stays(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(10)])
+    async with rigged(store, upstream) as first:
+        await first.until(lambda: first.worker.unstored == 0 and len(upstream.asked) == 10)
+        before = await results(store, batch)
+        await kill(first)
+    async with rigged(store, upstream) as second:
+        await second.finish()
+    assert await results(store, batch) == before
+    assert max(upstream.arrivals.values()) == 1
+
+
+async def test_a_fenced_write_gives_up_what_runs(store: Store, upstream: Upstream) -> None:
+    gate = Gate()
+    upstream.script = gate
+    await add_batch(store, [request(f"r{i}") for i in range(10)])
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        assert await declare_dead(store, rig.life.no, AT_ONCE)
+        await rig.worker.beat()
+        assert rig.worker.running == 0
+
+
+async def test_a_worker_whose_session_was_ended_goes_on_where_it_is_alive(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(100)])
+    async with rigged(store, upstream, slots=8) as rig:
+        gate = await half_done(rig, batch)
+        assert await end_sessions(store, rig.life.no) == 1
+        gate.open()
+        await rig.finish()
+    assert (await results(store, batch)).keys() == names(100)
+    assert max(upstream.arrivals.values()) == 1
+
+
+async def test_a_worker_without_a_fresh_heartbeat_starts_nothing(store: Store, upstream: Upstream) -> None:
+    frozen_for = 0.0
+
+    def clock() -> float:
+        return monotonic() + frozen_for
+
+    gate = Gate()
+    upstream.script = gate
+    batch = await add_batch(store, [request(f"r{i}") for i in range(20)])
+    async with rigged(store, upstream, slots=4, clock=clock) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        frozen_for = 6.0
+        gate.open()
+        await rig.until(lambda: rig.worker.running == 0)
+        await rig.worker.round()
+        assert len(upstream.asked) == 4
+        await rig.worker.beat()
+        await rig.finish()
+    assert (await results(store, batch)).keys() == names(20)
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_tries_are_counted_on_and_waits_are_kept(store: Store, upstream: Upstream) -> None:
+    async def broken(_: Asked) -> Say:
+        return Say(500, failure("broken"))
+
+    upstream.script = broken
+    batch = await add_batch(store, [request("a")])
+    async with rigged(store, upstream) as first:
+        await first.until(lambda: upstream.arrivals["a"] == 3 and first.worker.running == 0)
+        await first.worker.round()
+        await kill(first)
+    async with store.session() as session:
+        await session.connection.execute("UPDATE call SET again_at = now() + interval '1 hour' WHERE try = 3")
+    async with rigged(store, upstream) as second:
+        await second.until(lambda: second.worker.holds(batch))
+        await second.worker.round()
+        assert upstream.arrivals["a"] == 3
+        await kill(second)
+    async with store.session() as session:
+        await session.connection.execute("UPDATE call SET again_at = now()")
+    upstream.script = echo
+    async with rigged(store, upstream) as third:
+        await third.finish()
+    assert await value(store, "SELECT tries FROM answer") == 4
+
+
+async def test_two_workers_share_a_batch(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(400)], of_each=20)
+    async with rigged(store, upstream, slots=4) as one, rigged(store, upstream, slots=4) as two:
+        while await value(store, "SELECT completed FROM batch") < 400:
+            await one.worker.round()
+            await two.worker.round()
+            await one.worker.bell.wait(0.01)
+        assert one.committed
+        assert two.committed
+    assert (await results(store, batch)).keys() == names(400)
+    assert max(upstream.arrivals.values()) == 1
