@@ -9,8 +9,8 @@ import pytest
 
 from overnight.domain import backoff
 from overnight.store.pool import Store
+from tests.scripted_upstream import Upstream, serving
 from tests.worker.rig import Rig, rigged
-from tests.worker.upstream import Upstream, serving
 
 
 @pytest.fixture

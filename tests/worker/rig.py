@@ -22,7 +22,7 @@ from overnight.store.answers import ERROR, OUTPUT, stream
 from overnight.store.life import Life
 from overnight.store.pool import Store
 from overnight.worker.worker import Worker
-from tests.worker.upstream import Upstream
+from tests.scripted_upstream import Upstream
 
 CHAT = "/v1/chat/completions"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from overnight.store.pool import Store
+from tests.scripted_upstream import Gate, Upstream
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
-from tests.worker.upstream import Gate, Upstream
 
 
 async def change(store: Store, batch: int, what: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from overnight.store.pool import Store
 from overnight.worker import start
+from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
 from tests.worker.routes import Switch
-from tests.worker.upstream import Asked, Gate, Say, Upstream, echo
 
 DIES = Say(raw=b"")
 

@@ -23,9 +23,9 @@ from overnight.store.migrate import migrate
 from overnight.store.pool import Session, Store
 from overnight.worker.held import Batch, Block, Flow, Held, Source
 from overnight.worker.record import ENOUGH, LONGEST_WAIT, MOST_BYTES, Recorder
+from tests.scripted_upstream import Gate, Upstream
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value
 from tests.worker.routes import Switch
-from tests.worker.upstream import Gate, Upstream
 
 Write = Callable[..., Awaitable[Any]]
 WRITES = ((answers, "record"), (leases, "write_down"), (leases, "lease"), (leases, "end_leases"))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from overnight.store.pool import Store
+from overnight.worker import worker
+from tests.scripted_upstream import Gate, Upstream, echo
 from tests.worker.rig import add_batch, names, request, results, rigged, value
-from tests.worker.upstream import Gate, Upstream, echo
 
 
 async def test_what_ends_within_the_grace_is_stored_and_the_rest_goes_back(store: Store, upstream: Upstream) -> None:
@@ -41,7 +44,10 @@ async def test_after_the_grace_what_runs_goes_back_and_that_was_no_try(store: St
     assert await value(store, "SELECT max(tries) FROM answer") == 1
 
 
-async def test_stopping_ends_soon_even_without_the_database(store: Store, store_url: str, upstream: Upstream) -> None:
+async def test_stopping_ends_even_without_the_database(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STORE_WITHIN", 0.2)
     gate = Gate()
     upstream.script = gate
     await add_batch(store, [request(f"r{i}") for i in range(50)])
@@ -51,10 +57,9 @@ async def test_stopping_ends_soon_even_without_the_database(store: Store, store_
         async def gone(_: str) -> None:
             raise ConnectionRefusedError("the database is gone")
 
-        store.connect = gone  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(store, "connect", gone)
         await rig.worker.close()
-        async with asyncio.timeout(20):
-            await rig.worker.stop(0.0)
+        await rig.worker.stop(0.0)
         assert rig.worker.running == 0
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from overnight.store.life import declare_dead, end_sessions
 from overnight.store.pool import Store
+from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
-from tests.worker.upstream import Asked, Gate, Say, Upstream, echo, failure
 
 AT_ONCE = timedelta(0)
 

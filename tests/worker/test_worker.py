@@ -10,8 +10,8 @@ import pytest
 
 from overnight.domain.limits import Limits
 from overnight.store.pool import Store
+from tests.scripted_upstream import Asked, Gate, Say, Upstream, completion, echo, failure
 from tests.worker.rig import Rig, add_batch, add_owner, names, request, results, rigged, value, values
-from tests.worker.upstream import Asked, Gate, Say, Upstream, completion, echo, failure
 
 
 async def test_every_request_gets_exactly_one_answer(rig: Rig) -> None:

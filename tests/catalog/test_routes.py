@@ -1,0 +1,220 @@
+"""Routes to servers, and what the deployment is told about them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from overnight.catalog.circuit import FAILURES, FIRST_PAUSE
+from overnight.catalog.engine_route import EngineRoute
+from overnight.catalog.routes import Routes
+from overnight.catalog.upstream_route import UpstreamRoute
+from overnight.engine.launch import Launch
+from overnight.engine.model import ModelFile
+from overnight.engine.supervise import EngineState, LocalEngine, Phase
+from overnight.store.life import Life, declare_dead
+from overnight.store.pool import Store
+from overnight.store.served import list_served
+from overnight.upstreams.http import Reply
+from tests.scripted_upstream import Say, Upstream, serving
+
+MOST = 1_000_000
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with serving() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def route(upstream: Upstream) -> AsyncIterator[UpstreamRoute]:
+    route = UpstreamRoute(upstream.url, slots=5, most_reply_bytes=MOST)
+    yield route
+    await route.close()
+
+
+@pytest.fixture
+async def life(store: Store) -> Life:
+    life = Life(store)
+    await life.begin()
+    return life
+
+
+def engine_of(embedding: bool = False) -> LocalEngine:
+    model = ModelFile(Path("/m.gguf"), "tiny", ("tiny.gguf",), 512, embedding, True)
+    return LocalEngine(Launch(model, ("false",), 4, 256, lambda _: None, lambda _: False))
+
+
+async def test_an_upstream_offers_what_it_lists(route: UpstreamRoute, upstream: Upstream) -> None:
+    upstream.models = Say(body=b'{"data":[{"id":"a","max_model_len":99},{"id":"b"}]}')
+    assert await route.tend()
+    assert route.models == ("a", "b")
+    assert not route.takes_any_model
+    assert route.offers[0].context_length == 99
+    assert set(route.offers[0].targets) == {"chat", "completions", "embeddings"}
+
+
+@pytest.mark.parametrize("status", [404, 405, 501, 401, 500])
+async def test_an_upstream_that_lists_nothing_takes_any_model(
+    route: UpstreamRoute, upstream: Upstream, status: int
+) -> None:
+    upstream.models = Say(status, b'{"error":"no"}')
+    assert await route.tend()
+    assert route.takes_any_model
+    assert route.models == ()
+
+
+async def test_an_upstream_that_cannot_be_reached_takes_any_model_until_it_can(
+    route: UpstreamRoute, upstream: Upstream
+) -> None:
+    await upstream.stop()
+    assert await route.tend()
+    assert route.takes_any_model
+    await upstream.start()
+    assert await route.tend()
+    assert route.models == ("m",)
+
+
+async def test_what_was_listed_stays_while_the_server_cannot_be_asked(
+    route: UpstreamRoute, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overnight.catalog.upstream_route.LIST_EVERY", 0.0)
+    await route.tend()
+    await upstream.stop()
+    assert not await route.tend()
+    assert route.models == ("m",)
+    await upstream.start()
+
+
+async def test_a_listing_is_asked_for_once_a_minute(route: UpstreamRoute, upstream: Upstream) -> None:
+    assert await route.tend()
+    upstream.models = Say(body=b'{"data":[{"id":"other"}]}')
+    assert not await route.tend()
+    assert route.models == ("m",)
+
+
+@pytest.mark.parametrize(
+    ("given", "base"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/v1"),
+        ("http://127.0.0.1:1/", "http://127.0.0.1:1/v1"),
+        ("http://127.0.0.1:1/v1/", "http://127.0.0.1:1/v1"),
+        ("http://127.0.0.1:1/api/openai", "http://127.0.0.1:1/api/openai"),
+    ],
+)
+async def test_a_url_without_a_path_gets_the_usual_one(given: str, base: str) -> None:
+    route = UpstreamRoute(given, slots=1, most_reply_bytes=MOST)
+    assert route.name == base
+    await route.close()
+
+
+async def test_a_url_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(ValueError, match="http"):
+        UpstreamRoute("ftp://host", slots=1, most_reply_bytes=MOST)
+
+
+async def test_a_failing_upstream_is_left_alone_and_comes_back(route: UpstreamRoute) -> None:
+    heard: list[bool] = []
+    route.on_change.append(lambda: heard.append(True))
+    for _ in range(FAILURES):
+        route.note_failure(0.0)
+    assert not route.is_up(1.0)
+    assert route.most_running(FIRST_PAUSE) == 1
+    route.note_answer()
+    assert route.most_running(1.0) == 5
+    assert heard == [True]
+
+
+async def test_a_local_engine_is_up_while_it_is_ready() -> None:
+    engine = engine_of()
+    route = EngineRoute(engine, most_reply_bytes=MOST)
+    heard: list[bool] = []
+    route.on_change.append(lambda: heard.append(True))
+    assert not route.is_up(0.0)
+    assert [offer.model for offer in route.offers] == ["tiny"]
+    async with serving() as upstream:
+        pretend(engine, Phase.READY, upstream.url.removesuffix("/v1"))
+        assert route.most_running(0.0) == 4
+        assert heard == [True]
+        assert route.pool is not None
+        came = await route.pool.ask("GET", "/models")
+        assert isinstance(came, Reply)
+        pretend(engine, Phase.DOWN, None)
+        assert route.pool is None
+        await route.tend()
+        await route.close()
+
+
+def pretend(engine: LocalEngine, phase: Phase, url: str | None) -> None:
+    """Stand in for the process of an engine: its supervisor is tested where it lives."""
+    engine.state = EngineState(phase)
+    engine.__class__ = type("Pretended", (LocalEngine,), {"base_url": url, "api_key": "secret"})
+    for hear in engine._listeners:
+        hear(engine.state)
+
+
+@pytest.mark.parametrize(("embedding", "targets"), [(True, {"embeddings"}), (False, {"chat", "completions"})])
+async def test_a_local_engine_serves_what_its_model_can(embedding: bool, targets: set[str]) -> None:
+    (offer,) = EngineRoute(engine_of(embedding), most_reply_bytes=MOST).offers
+    assert set(offer.targets) == targets
+    assert (offer.model, offer.aliases, offer.context_length) == ("tiny", ("tiny.gguf",), 256)
+
+
+async def test_the_deployment_is_told_what_is_served(
+    store: Store, life: Life, route: UpstreamRoute, upstream: Upstream
+) -> None:
+    routes = Routes([route, EngineRoute(engine_of(), most_reply_bytes=MOST)])
+    await routes.round(store, life)
+    served = await list_served(store)
+    assert [(s.model, s.worker, s.any_model) for s in served] == [("m", life.no, False), ("tiny", life.no, False)]
+    assert served[1].aliases == ("tiny.gguf",)
+    assert served[1].context_length == 256
+
+
+async def test_a_changed_listing_replaces_the_one_before(
+    store: Store, life: Life, route: UpstreamRoute, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overnight.catalog.upstream_route.LIST_EVERY", 0.0)
+    routes = Routes([route])
+    heard: list[bool] = []
+    routes.on_change.append(lambda: heard.append(True))
+    await routes.round(store, life)
+    upstream.models = Say(body=b'{"data":[{"id":"other"}]}')
+    await routes.round(store, life)
+    assert [s.model for s in await list_served(store)] == ["other"]
+    assert heard == [True, True]
+
+
+async def test_a_new_life_is_told_anew_and_the_dead_serve_nothing(
+    store: Store, life: Life, route: UpstreamRoute
+) -> None:
+    routes = Routes([route])
+    await routes.round(store, life)
+    old = life.no
+    await declare_dead(store, old, timedelta(0))
+    assert await list_served(store) == []
+    await routes.round(store, life)
+    assert await list_served(store) == []
+    await life.beat()
+    await routes.round(store, life)
+    assert [s.worker for s in await list_served(store)] == [life.no]
+    assert life.no != old
+
+
+async def test_a_route_that_takes_any_model_leaves_those_alone_that_others_list(
+    store: Store, life: Life, route: UpstreamRoute, upstream: Upstream
+) -> None:
+    other = Life(store)
+    await other.begin()
+    await Routes([route]).round(store, other)
+    async with serving() as silent:
+        silent.models = Say(404)
+        takes_any = UpstreamRoute(silent.url, slots=5, most_reply_bytes=MOST)
+        routes = Routes([takes_any, EngineRoute(engine_of(), most_reply_bytes=MOST)])
+        await routes.round(store, life)
+        assert routes.models_of_others(takes_any) == ("m", "tiny")
+        await takes_any.close()
