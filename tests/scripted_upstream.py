@@ -59,6 +59,8 @@ class Upstream:
         self.models: Say = Say(body=b'{"object":"list","data":[{"id":"m","object":"model"}]}')
         self.arrivals: Counter[str] = Counter()
         self.asked: list[Asked] = []
+        self.beside: dict[str, int] = {}
+        """How many others were in flight when a request arrived last."""
         self.in_flight = 0
         self.most_in_flight = 0
         self.changed = asyncio.Condition()
@@ -138,6 +140,7 @@ class Upstream:
         self.arrivals[name] += 1
         asked = Asked(path, body, name, self.arrivals[name])
         self.asked.append(asked)
+        self.beside[name] = self.in_flight
         await self._count(1)
         try:
             return await self.script(asked)

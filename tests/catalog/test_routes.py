@@ -140,8 +140,9 @@ async def test_a_local_engine_is_up_while_it_is_ready() -> None:
         pretend(engine, Phase.READY, upstream.url.removesuffix("/v1"))
         assert route.most_running(0.0) == 4
         assert heard == [True]
-        assert route.pool is not None
-        came = await route.pool.ask("GET", "/models")
+        pool = route.pool
+        assert pool is not None
+        came = await pool.ask("GET", "/models")
         assert isinstance(came, Reply)
         pretend(engine, Phase.DOWN, None)
         assert route.pool is None

@@ -160,3 +160,23 @@ async def test_two_workers_share_a_batch(store: Store, upstream: Upstream) -> No
         assert two.committed
     assert (await results(store, batch)).keys() == names(400)
     assert max(upstream.arrivals.values()) == 1
+
+
+async def test_a_request_that_four_workers_died_of_is_not_sent_again(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(10)])
+    async with store.session() as session:
+        await session.connection.execute("UPDATE block SET leases = 4")
+        await session.connection.execute(
+            "INSERT INTO attempt (batch, worker, no, blocks, lines) SELECT $1, n, 1, '{0}', '{3,4}'"
+            " FROM generate_series(1, 3) n UNION ALL SELECT $1, 4, 1, '{0}', '{3}'",
+            batch,
+        )
+    async with rigged(store, upstream) as rig:
+        await rig.finish()
+    found = await results(store, batch)
+    assert found.keys() == names(10)
+    assert found["r3"]["error"]["code"] == "upstream_error"
+    assert {name for name, line in found.items() if line["error"] is None} == names(10) - {"r3"}
+    assert "r3" not in upstream.arrivals
+    # The other one has lost three workers: it ran, and while it did nothing else.
+    assert upstream.beside["r4"] == 0

@@ -36,7 +36,7 @@ _FACTS = {
     "worker_was_dead": _Fact(logging.ERROR, "this worker was declared dead; it starts over under a new number"),
     "answer_conflict": _Fact(logging.CRITICAL, "a request was about to be answered twice: the flush was refused"),
     "blocks_handed_back": _Fact(logging.INFO, "unfinished blocks were handed back"),
-    "try_failed": _Fact(logging.DEBUG, "a try failed and will be made again"),
+    "try_failed": _Fact(logging.DEBUG, "a try at a request failed"),
     "route_down": _Fact(logging.WARNING, "a model server cannot be used; its requests wait"),
     "route_up": _Fact(logging.INFO, "a model server can be used"),
     "models_listed": _Fact(logging.INFO, "a model server listed its models"),

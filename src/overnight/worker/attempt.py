@@ -8,7 +8,8 @@ from overnight.domain.limits import Limits
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room
-from overnight.worker.held import Flow, Held, Request
+from overnight.worker.flow import Flow, Request
+from overnight.worker.held import Held
 from overnight.worker.pick import turns
 
 TAKEN_BACK_AT_ONCE = 5_000
@@ -58,6 +59,8 @@ class Attempts:
         running = len(flow.running)
         cap = self._cap(flow, running, now)
         if cap <= 0:
+            # Its server is down: how long that lasts says nothing about the database.
+            flow.wants_since = None
             return []
         flow.low = room.reserve_low(cap, flow.rate.value, self._commit)
         lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit)

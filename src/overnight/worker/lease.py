@@ -14,7 +14,8 @@ from overnight.store.leases import LeasedBlock, Past, Wanted
 from overnight.store.pool import Session
 from overnight.worker import room
 from overnight.worker.clock import Clock
-from overnight.worker.held import Batch, Block, Flow, Held, Request, Source
+from overnight.worker.flow import Batch, Block, Flow, Request, Source
+from overnight.worker.held import Held
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -26,20 +27,29 @@ LOOK_EVERY = 0.5
 LEAST_WAITING = 1_024
 """So many requests of a batch may wait for another try; with more of them no block of it is leased."""
 POISON = 3
-"""A request that was in flight when so many workers or engines died runs alone the next time."""
+"""A request that was in flight when so many workers or engines died runs alone the next time; if one dies of it
+even then, it fails."""
 
 
 class Lessee:
     """Leases blocks for the routes of a worker."""
 
     def __init__(
-        self, held: Held, routes: Routes, limits: Limits, clock: Clock, only: Callable[[], int | None]
+        self,
+        held: Held,
+        routes: Routes,
+        limits: Limits,
+        clock: Clock,
+        only: Callable[[], int | None],
+        give_up: Callable[[Request], None],
     ) -> None:
+        """`give_up` answers a request that is not to run any more."""
         self._held = held
         self._routes = routes
         self._limits = limits
         self._clock = clock
         self._only = only
+        self._give_up = give_up
         self._arrived: deque[tuple[Route, LeasedBlock]] = deque()
         """Leased, and not yet held: those leased before must be looked up first."""
         self._after: dict[str, int] = {}
@@ -177,16 +187,20 @@ class Lessee:
         source = self._source(batch, self._flow(route, leased.model))
         block = Block(source, leased.seq)
         batch.blocks.add(block)
+        known: list[tuple[Request, Past]] = []
         for line, text in zip(leased.lines, leased.requests, strict=True):
             if line in answered:
                 continue
             request = Request(block, line, text)
             block.pending += 1
             self._held.bytes += len(text)
-            before = past.get(line)
-            if before is None or not self._recall(source, request, before):
+            if line in past:
+                known.append((request, past[line]))
+            else:
                 block.requests.append(request)
         batch.unanswered += block.pending
+        for request, before in known:
+            self._recall(request, before)
         source.untaken += len(block.requests)
         source.flow.untaken += len(block.requests)
         if block.requests:
@@ -194,19 +208,19 @@ class Lessee:
         if not block.pending:
             self._held.let_go.append(block)
 
-    def _recall(self, source: Source, request: Request, before: Past) -> bool:
-        """Take up a request that was sent before; says whether it has to wait for its next try."""
+    def _recall(self, request: Request, before: Past) -> None:
+        """Take up a request that was sent before where it stood then."""
         request.sent = before.sent
         request.uncounted = before.uncounted
         request.losses = before.losses
         request.alone = before.losses >= POISON
-        if before.again_at is None:
-            return False
-        until = self._clock.monotonic_of(before.again_at)
-        if until <= monotonic():
-            return False
-        source.flow.wait(request, until)
-        return True
+        until = None if before.again_at is None else self._clock.monotonic_of(before.again_at)
+        if before.losses > POISON:
+            self._give_up(request)
+        elif until is not None and until > monotonic():
+            request.block.source.flow.wait(request, until)
+        else:
+            request.block.requests.append(request)
 
     def _batch(self, leased: LeasedBlock) -> Batch:
         batch = self._held.batches.get(leased.batch.no)

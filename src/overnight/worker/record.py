@@ -14,7 +14,8 @@ from overnight.store import answers, leases
 from overnight.store.answers import Answer
 from overnight.store.leases import FailedCall
 from overnight.store.pool import LOST, Session
-from overnight.worker.held import Batch, Block, Held
+from overnight.worker.flow import Batch, Block
+from overnight.worker.held import Held
 
 ENOUGH = 64
 """Answers of a batch that are stored at once without waiting for more."""

@@ -13,7 +13,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from overnight.domain import ids, result
+from overnight.domain import events, ids, result
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide
@@ -23,7 +23,8 @@ from overnight.store.life import Life
 from overnight.upstreams.answer import read_reply
 from overnight.upstreams.http import Broken, Call, Reply
 from overnight.worker.clock import Clock
-from overnight.worker.held import Flow, Held, Request
+from overnight.worker.flow import Flow, Request
+from overnight.worker.held import Held
 from overnight.worker.lease import POISON
 from overnight.worker.record import Recorder
 
@@ -90,7 +91,7 @@ class Starter:
         held = self._held
         if now < flow.held_until or not self._life.may_start():
             return 0
-        if held.alone is not None:
+        if held.alone is not None and self._keeps_others_waiting(held.alone, now):
             return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
         limits = self._limits
         on_route = sum([len(sibling.running) for sibling in flow.siblings])
@@ -99,6 +100,10 @@ class Starter:
         if limits.per_model is not None:
             room = min(room, limits.per_model - held.running_of(flow.model))
         return room
+
+    def _keeps_others_waiting(self, alone: Request, now: float) -> bool:
+        """A request that is to run alone, unless its server is down and nobody knows for how long."""
+        return self._held.alone_runs or alone.block.source.flow.route.is_up(now)
 
     def _may_run_alone(self, request: Request) -> bool:
         """From now on nothing starts until what runs has ended, and then this request runs by itself."""
@@ -116,6 +121,7 @@ class Starter:
         call = Call(batch.path, body, self._limits.request_seconds, request, self._ended)
         flow.running.add(call)
         self._held.running += 1
+        self._held.alone_runs = request.alone
         pool = flow.route.pool
         assert pool is not None
         pool.send(call)
@@ -135,6 +141,9 @@ class Starter:
         source.in_flight -= 1
         self._held.running -= 1
         was_alone = self._held.alone is request
+        if was_alone:
+            self._held.alone = None
+            self._held.alone_runs = False
         now = monotonic()
         came_to = read_reply(
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
@@ -146,7 +155,6 @@ class Starter:
         else:
             self._failed(request, came_to, came, now)
         if was_alone:
-            self._held.alone = None
             self.pump_all()
         else:
             for sibling in flow.siblings:
@@ -154,6 +162,7 @@ class Starter:
 
     def _failed(self, request: Request, tried: Try, came: Reply | Broken, now: float) -> None:
         flow = request.block.source.flow
+        events.tell("try_failed", code=tried.code, status=tried.status, route=flow.route.name)
         if tried.blames_route:
             flow.route.note_failure(now)
         elif isinstance(came, Reply):
@@ -223,6 +232,12 @@ class Starter:
         else:
             source.flow.wait(request, until)
 
+    def give_up(self, request: Request) -> None:
+        """Answer a request that workers died of, as it comes back."""
+        request.custom_id = read_request(request.text).custom_id
+        request.started = monotonic()
+        self._answer(request, _poison(request), request.started)
+
     def _hand_back(self, request: Request, tried: Try, now: float) -> None:
         """This process stops: whoever takes the request over starts it at once, and this was no try."""
         self._try_again(request, tried, now, now, counted=False)
@@ -247,10 +262,14 @@ class Starter:
     def _lose_server(self, request: Request, tried: Try, now: float) -> None:
         """The engine died: it is started again, and this was no try, unless the request is what it dies of."""
         request.losses += 1
-        if request.alone:
-            says = f"{request.losses} engines died while this request ran, at last alone: it is not tried again."
-            self._answer(request, replace(tried, code="upstream_error", message=says), now)
+        if request.losses > POISON:
+            self._answer(request, _poison(request), now)
             return
         request.alone = request.losses >= POISON
         wait = min(LOST_WAIT * 2.0 ** min(request.losses - 1, 16), LONGEST_LOST_WAIT)
         self._try_again(request, tried, now + wait, now, counted=False, lost=True)
+
+
+def _poison(request: Request) -> Try:
+    says = f"{request.losses} times a worker or an engine died while this request ran, the last time it ran alone."
+    return Try(status=None, code="upstream_error", message=f"{says} It is not tried again.")

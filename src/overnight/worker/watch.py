@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
+from overnight.domain import events
 from overnight.store import leases
 from overnight.store.pool import Session
 from overnight.worker.clock import Clock
@@ -54,6 +55,9 @@ class Watch:
         await leases.end_leases(session, worker, [(b.source.batch.no, b.seq, b.whole) for b in ended])
         self._held.check(worker)
         del self._held.let_go[: len(ended)]
+        back = sum(not block.whole for block in ended)
+        if back:
+            events.tell("blocks_handed_back", blocks=back)
         for block in ended:
             self._held.part_with(block)
         return True

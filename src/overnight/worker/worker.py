@@ -7,7 +7,6 @@ from collections.abc import Callable
 from time import monotonic
 
 from overnight.catalog.routes import TEND_EVERY, Routes
-from overnight.domain import events
 from overnight.domain.limits import Limits
 from overnight.loops import Bell, repeat
 from overnight.store.answers import Fenced
@@ -16,7 +15,8 @@ from overnight.store.pool import LOST, Session, Store
 from overnight.worker.attempt import Attempts
 from overnight.worker.clock import Clock
 from overnight.worker.connection import Connection
-from overnight.worker.held import Held, Request, Superseded
+from overnight.worker.flow import Request
+from overnight.worker.held import Held, Superseded
 from overnight.worker.lease import Lessee
 from overnight.worker.record import Recorder
 from overnight.worker.start import Starter
@@ -64,10 +64,10 @@ class Worker:
         clock = Clock()
         self._held = Held(life.no)
         self._recorder = Recorder(self._held, self.bell.ring, on_committed)
-        self._lessee = Lessee(self._held, routes, limits, clock, only)
+        self._starter = Starter(self._held, life, limits, clock, self._recorder, self.bell.ring)
+        self._lessee = Lessee(self._held, routes, limits, clock, only, self._starter.give_up)
         self._attempts = Attempts(self._held, limits)
         self._watch = Watch(self._held, clock)
-        self._starter = Starter(self._held, life, limits, clock, self._recorder, self.bell.ring)
         life.running = lambda: self._held.running
         life.on_new_life.append(self._begin_anew)
         routes.on_change.append(self.wake)
@@ -156,7 +156,6 @@ class Worker:
 
         Ends soon after the grace, whatever happens. The heartbeat must beat on until it returns.
         """
-        events.tell("stopping", running=self.running)
         self._starter.stopping = True
         ends = monotonic() + grace
         while not self.is_idle:

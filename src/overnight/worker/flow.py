@@ -1,0 +1,210 @@
+"""Batches, their leased blocks and requests, and where each request stands.
+
+A request is *untaken* until its turn comes, then *in flight*: written down, in the reserve, running. From there it
+is answered, or waits for another try and is untaken again when that is due.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from heapq import heapify, heappush
+from typing import Any
+from uuid import UUID
+
+from overnight.catalog.route import Route
+from overnight.domain.targets import TARGETS
+from overnight.store.answers import Answer
+from overnight.store.leases import LeasedBatch
+from overnight.upstreams.http import Call
+from overnight.worker.room import Rate
+
+
+class Request:
+    """One request of a leased block."""
+
+    __slots__ = ("alone", "block", "custom_id", "group", "line", "losses", "sent", "started", "text", "uncounted")
+
+    def __init__(self, block: Block, line: int, text: bytes) -> None:
+        self.block = block
+        self.line = line
+        self.text = text
+        self.sent = 0
+        """Attempts so far; a request in flight counts the one that it is in."""
+        self.uncounted = 0
+        """Attempts that were no tries: its server went away, or the model was queued."""
+        self.losses = 0
+        """Attempts that ended with the death of a worker or of a local engine."""
+        self.group = 0
+        """The number under which its attempt was written down."""
+        self.alone = False
+        """It runs while nothing else does, since it may be what its servers died of."""
+        self.started = 0.0
+        self.custom_id = ""
+
+    @property
+    def tries(self) -> int:
+        """The tries that count, the one in flight included."""
+        return self.sent - self.uncounted
+
+
+class Block:
+    """A leased block. `pending` counts its requests that are not durably answered and not dropped."""
+
+    __slots__ = ("next", "pending", "requests", "seq", "source", "whole")
+
+    def __init__(self, source: Source, seq: int) -> None:
+        self.source = source
+        self.seq = seq
+        self.requests: list[Request] = []
+        self.next = 0
+        self.pending = 0
+        self.whole = True
+        """Whether all its requests end here; else it goes back when the pending ones have ended."""
+
+
+class Source:
+    """The held requests of one batch for one flow."""
+
+    __slots__ = ("again", "batch", "blocks", "flow", "in_flight", "last_turn", "untaken", "waiting")
+
+    def __init__(self, batch: Batch, flow: Flow) -> None:
+        self.batch = batch
+        self.flow = flow
+        self.blocks: deque[Block] = deque()
+        self.again: deque[Request] = deque()
+        """Requests whose next try is due; they come before those that were never sent."""
+        self.untaken = 0
+        self.in_flight = 0
+        self.waiting = 0
+        """Requests that wait until their next try is due."""
+        self.last_turn = 0
+
+    @property
+    def owner(self) -> int:
+        return self.batch.owner
+
+    def put_back(self, request: Request) -> None:
+        """The request may start as soon as its turn comes."""
+        self.again.append(request)
+        self.untaken += 1
+        self.flow.untaken += 1
+
+    def put_first(self, request: Request) -> None:
+        """The request gets its turn back."""
+        self.again.appendleft(request)
+        self.untaken += 1
+        self.flow.untaken += 1
+
+    def take(self) -> Request:
+        """The request whose turn it is; it counts as in flight from here."""
+        self.untaken -= 1
+        self.flow.untaken -= 1
+        self.in_flight += 1
+        self.flow.in_flight += 1
+        if self.again:
+            return self.again.popleft()
+        block = self.blocks[0]
+        request = block.requests[block.next]
+        block.next += 1
+        if block.next == len(block.requests):
+            # The requests live on by themselves, so that each is freed when it is answered.
+            block.requests = []
+            self.blocks.popleft()
+        return request
+
+    def drop_untaken(self) -> list[Request]:
+        """Forget and return all requests whose turn has not come."""
+        dropped = list(self.again)
+        for block in self.blocks:
+            dropped += block.requests[block.next :]
+            block.requests = []
+        self.again.clear()
+        self.blocks.clear()
+        self.flow.untaken -= self.untaken
+        self.untaken = 0
+        return dropped
+
+
+class Batch:
+    """A batch of which blocks are held, with its answers that are not stored yet."""
+
+    def __init__(self, leased: LeasedBatch, closes: float | None) -> None:
+        self.no = leased.no
+        self.id: UUID = leased.id
+        self.owner = leased.owner
+        self.url = leased.endpoint
+        self.path = TARGETS[leased.endpoint].path
+        self.defaults: dict[str, Any] = leased.defaults
+        self.window_ends: datetime | None = leased.expires_at
+        self.closes = closes
+        """When its window closes, by the monotonic clock."""
+        self.closed = False
+        """Nothing of it starts any more, here."""
+        self.forgotten = False
+        """It belongs to others: whatever still ends is ignored."""
+        self.sources: dict[Flow, Source] = {}
+        self.blocks: set[Block] = set()
+        self.unanswered = 0
+        """Its held requests that have no answer and were not dropped."""
+        self.answers: list[Answer] = []
+        self.answered: list[Block] = []
+        """The block of each of `answers`."""
+        self.first_answer_at = 0.0
+        self.unsure: set[int] = set()
+        """Lines of answers that may be stored already: the connection broke under the statement."""
+
+    def may_start(self, now: float) -> bool:
+        """Whether its requests may start at a moment of the monotonic clock."""
+        return not self.closed and (self.closes is None or now < self.closes)
+
+
+class Flow:
+    """The requests that this worker runs for one model on one route."""
+
+    def __init__(self, route: Route, model: str, now: float) -> None:
+        self.route = route
+        self.model = model
+        self.server_name = route.name_of(model)
+        self.sources: dict[int, Source] = {}
+        self.siblings: list[Flow] = []
+        """All flows on the same route, this one too."""
+        self.reserve: deque[Request] = deque()
+        """Requests that are written down and may be sent."""
+        self.running: set[Call] = set()
+        self.untaken = 0
+        self.in_flight = 0
+        self.again: list[tuple[float, int, Request]] = []
+        """A heap of requests that wait for their next try, by when it is due."""
+        self.low = 1
+        """The reserve is too small below this."""
+        self.held_until = 0.0
+        """The model is queued: nothing starts before."""
+        self.ended = 0
+        """Requests that ended since they were counted last."""
+        self.rate = Rate(now)
+        self.wants_since: float | None = None
+        """Since when the reserve has been too small."""
+        self._counter = 0
+
+    def wait(self, request: Request, until: float) -> None:
+        """The request's next try is due at a moment of the monotonic clock."""
+        self._counter += 1
+        request.block.source.waiting += 1
+        heappush(self.again, (until, self._counter, request))
+
+    def drop(self, batch: Batch) -> tuple[list[Request], list[Request]]:
+        """Forget and return the requests of a batch that were not sent: those written down, and all others."""
+        source = batch.sources[self]
+        written = [r for r in self.reserve if r.block.source is source]
+        if written:
+            self.reserve = deque(r for r in self.reserve if r.block.source is not source)
+            source.in_flight -= len(written)
+            self.in_flight -= len(written)
+        others = source.drop_untaken()
+        if source.waiting:
+            others += [entry[2] for entry in self.again if entry[2].block.source is source]
+            self.again = [entry for entry in self.again if entry[2].block.source is not source]
+            heapify(self.again)
+            source.waiting = 0
+        return written, others
