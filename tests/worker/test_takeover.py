@@ -167,7 +167,7 @@ async def test_a_request_that_four_workers_died_of_is_not_sent_again(store: Stor
     async with store.session() as session:
         await session.connection.execute("UPDATE block SET leases = 4")
         await session.connection.execute(
-            "INSERT INTO attempt (batch, worker, no, blocks, lines) SELECT $1, n, 1, '{0}', '{3,4}'"
+            "INSERT INTO attempt (batch, worker, no, blocks, lines) SELECT $1::bigint, n, 1, '{0}'::int[], '{3,4}'::int[]"
             " FROM generate_series(1, 3) n UNION ALL SELECT $1, 4, 1, '{0}', '{3}'",
             batch,
         )
