@@ -70,6 +70,11 @@ class Route(ABC):
         return self.most_running(now) > 0
 
     @property
+    def is_on_trial(self) -> bool:
+        """It failed too often: what is sent to it now shows whether it is well again."""
+        return False
+
+    @property
     def takes_any_model(self) -> bool:
         """Its server does not say what it serves."""
         return any(offer.any_model for offer in self.offers)

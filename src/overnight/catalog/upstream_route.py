@@ -52,6 +52,10 @@ class UpstreamRoute(Route):
     def pool(self) -> Pool | None:
         return self._pool
 
+    @property
+    def is_on_trial(self) -> bool:
+        return self._circuit.is_open
+
     def most_running(self, now: float) -> int:
         return self._circuit.most_running(self._slots, now)
 

@@ -67,11 +67,15 @@ class Attempts:
         if not lines:
             return []
         sources = [s for s in flow.sources.values() if s.untaken or s.in_flight]
+        on_trial = flow.route.is_on_trial
+        if on_trial:
+            # A few requests that fail whatever the server does must not keep it from all the others.
+            sources = [s for s in sources if s.blocks] or sources
         chosen = []
         for index in turns(sources, lines):
             self._turn += 1
             sources[index].last_turn = self._turn
-            chosen.append(sources[index].take())
+            chosen.append(sources[index].take(untried_first=on_trial))
         return chosen
 
     def _cap(self, flow: Flow, running: int, now: float) -> int:

@@ -96,13 +96,13 @@ class Source:
         self.untaken += 1
         self.flow.untaken += 1
 
-    def take(self) -> Request:
+    def take(self, *, untried_first: bool = False) -> Request:
         """The request whose turn it is; it counts as in flight from here."""
         self.untaken -= 1
         self.flow.untaken -= 1
         self.in_flight += 1
         self.flow.in_flight += 1
-        if self.again:
+        if self.again and not (untried_first and self.blocks):
             return self.again.popleft()
         block = self.blocks[0]
         request = block.requests[block.next]

@@ -182,9 +182,9 @@ class Worker:
         found |= await self._attempts.take_back(session)
         found |= await self._watch.let_go(session)
         if not self._starter.stopping:
+            found |= await self._lessee.round(session)
             found |= await self._attempts.round(session)
             self._starter.pump_all()
-            found |= await self._lessee.round(session)
         done = self._starter.stopping and not self._held.running
         found |= await self._recorder.flush(session, everything=done)
         self._set_timer()
