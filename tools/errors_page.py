@@ -42,12 +42,13 @@ def refusals(of: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
 
 def page() -> str:
     """The whole page."""
-    classes = sorted(set(refusals()), key=lambda c: (c.status, c.code))
+    classes = sorted(set(refusals()), key=lambda c: (c.status, c.code, c.do))
     rows = [f"| `{c.code}` | {c.status} | {c.kind} | {'yes' if c.again else 'no'} | {c.do} |" for c in classes]
     parts = [HEAD + "\n".join(dict.fromkeys(rows))]
     parts.append(
         "## Problems of an input\n\nIn `errors.data` of a batch that was refused, and in `problems` of a file,"
-        " each with its line (1-based) and, where it is about a field, `param`.\n"
+        " each with its line (1-based) and, where it is about a field, `param`. A create call with `requests` is"
+        " refused (400) with the code of its first problem, and `param` says which request it is about.\n"
     )
     parts.append(_table(PROBLEMS))
     parts.append("## Errors of single requests\n\nIn `error.code` of a line of the error file; the others go on.\n")

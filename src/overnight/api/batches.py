@@ -9,11 +9,12 @@ from litestar import post, route
 from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.body import read_json
-from overnight.api.deps import READ, Request, deps_of, refuse_if_disk_is_low
+from overnight.api.deps import READ, Deps, Request, deps_of, refuse_if_disk_is_low
 from overnight.batches import cancel as cancelling
 from overnight.batches import create as creating
-from overnight.batches import find
-from overnight.batches.shape import as_json
+from overnight.batches import find, idempotency
+from overnight.batches.idempotency import Key
+from overnight.batches.shape import BatchView, as_json
 from overnight.domain.states import Status
 
 PAGE = 20
@@ -22,14 +23,32 @@ LONGEST_PAGE = 100
 
 @post("/v1/batches", status_code=200)
 async def create_batch(request: Request) -> dict[str, Any]:
-    """Take a batch over; its file is checked in the background."""
+    """Take a batch over: what a call repeats under its key, or a new one, whose file is checked in the background."""
     deps = deps_of(request)
     owner = authorise(request)
+    key = idempotency.read_key(request.headers.getall(idempotency.HEADER, []))
+    if key is not None:
+        return as_json(await _create_once(request, deps, owner, key))
     refuse_if_disk_is_low(deps)
     new = creating.read_create(await read_json(request, deps.limits.create_body_bytes))
     batch = await creating.create(deps.store, deps.limits, owner, new)
     deps.bell.ring()
     return as_json(batch)
+
+
+async def _create_once(request: Request, deps: Deps, owner: int, name: str) -> BatchView:
+    """Take a batch over under a key. One that was made before is looked at before any limit."""
+    known = await idempotency.known_size(deps.store, owner, name)
+    if known is None:
+        refuse_if_disk_is_low(deps)
+    body = await read_json(request, max(deps.limits.create_body_bytes, known or 0))
+    key = Key(name, await idempotency.fingerprint(body), len(body))
+    made = await idempotency.replay(deps.store, owner, key)
+    if made is not None:
+        return made
+    batch = await creating.create(deps.store, deps.limits, owner, creating.read_create(body), key)
+    deps.bell.ring()
+    return batch
 
 
 @route("/v1/batches", http_method=READ, status_code=200)

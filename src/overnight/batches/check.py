@@ -23,10 +23,12 @@ class BatchCheck:
     """The model that a name stands for; None where nothing serves it."""
     longest: int
     """Bytes of a line."""
+    many_models: bool = False
+    """Whether requests of the batch may name different models, as direct ones may."""
     lines: int = 0
     """Requests so far."""
     model: str | None = None
-    """The one model of the batch, once a line has named one that is served."""
+    """The one model of the batch, once a line has named one that is served; of many, that of the last such line."""
     problems: list[Problem] = field(default_factory=list)
     problem_count: int = 0
     _models: dict[str, str | None] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class BatchCheck:
             says = f"{shown(request.custom_id)} names the model {name}, which no connected server serves."
             self.note(Problem("model_not_found", number, says, "body.model"))
             return None
-        if self.model is None:
+        if self.model is None or self.many_models:
             self.model, self._first_name = model, name
             return request
         says = (

@@ -1,10 +1,13 @@
-"""Create a batch: check the call, then store the batch; its file is checked in the background."""
+"""Create a batch: check the call, then store the batch; a file is checked in the background, direct requests before."""
 
 from __future__ import annotations
 
 import time
+from uuid import UUID
 
-from overnight.batches import find
+from overnight.batches import direct, find, idempotency
+from overnight.batches.direct import Prepared
+from overnight.batches.idempotency import Key
 from overnight.batches.request import NewBatch
 from overnight.batches.request import read_create as read_create
 from overnight.batches.shape import BatchView
@@ -15,47 +18,83 @@ from overnight.domain.limits import Limits
 from overnight.domain.targets import TARGETS
 from overnight.files import find as find_file
 from overnight.files.shape import StoredFile
-from overnight.store import batches
+from overnight.store import batches, blocks
 from overnight.store.pool import Session, Store
+from overnight.store.served import list_served
 
 RETRY_AFTER = 30
 """Seconds after which a create that found the queue full may be worth another try."""
 
 
-async def create(store: Store, limits: Limits, owner: int, new: NewBatch) -> BatchView:
-    """Store a batch in the state `validating`.
+async def create(store: Store, limits: Limits, owner: int, new: NewBatch, key: Key | None = None) -> BatchView:
+    """Store a batch in the state `validating`, or return the one that was made under this key meanwhile.
 
-    Raises FileNotUsable, DuplicateBatch where the file has an unfinished batch already, and CapacityExceeded where
-    the queue has no room for all of its requests. Creates are counted one after the other, so the capacity is exact.
+    Raises FileNotUsable, DuplicateBatch where the file has an unfinished batch already, what `direct.prepare` raises
+    where requests have problems, CapacityExceeded where the queue has no room for all of them, and what
+    `idempotency.replay` raises. Creates are counted one after the other, so the capacity is exact.
     """
-    file = await _usable_file(store, owner, new.input_file_id)
-    window = new.window or limits.window
+    source = await _source(store, limits, owner, new)
     batch_id = ids.new(time.time_ns() // 1_000_000)
     async with store.transaction() as session:
         await batches.serialise_creates(session)
-        await _refuse_second(session, file)
-        total = await _requests_to_queue(session, limits, file)
-        number = await batches.create(
-            session,
-            batch_id=batch_id,
-            owner=owner,
-            target=TARGETS[new.endpoint].name,
-            endpoint=new.endpoint,
-            input_file=file.no,
-            input_file_id=file.id,
-            completion_window=new.completion_window or f"{round(window.total_seconds() / 3600)}h",
-            window=window,
-            metadata=new.metadata,
-            defaults=new.defaults,
-            total=total,
-            output_expires_after=new.output_expires_after,
-            # A result is kept at least as long as was asked for: it is no copy, and goes with its batch.
-            retention=max(limits.retention, new.kept_for) if new.kept_for else limits.retention,
-        )
+        made = None if key is None else await idempotency.replay_in_session(session, owner, key)
+        if made is not None:
+            return made
+        if isinstance(source, Prepared):
+            total = await _room_for(session, limits, source.requests)
+        else:
+            await _refuse_second(session, source)
+            total = await _requests_to_queue(session, limits, source)
+        number = await _store(session, limits, owner, new, source, batch_id, total)
+        if isinstance(source, Prepared):
+            await blocks.write_all(session, number, source.blocks)
+        if key is not None:
+            await idempotency.remember(session, owner, key, number)
         view = await find.in_session(session, owner, batch_id)
     assert view is not None
-    events.tell("batch_created", batch=view.public_id, number=number, requests=file.lines)
+    requests = source.requests if isinstance(source, Prepared) else source.lines
+    events.tell("batch_created", batch=view.public_id, number=number, requests=requests)
     return view
+
+
+async def _source(store: Store, limits: Limits, owner: int, new: NewBatch) -> Prepared | StoredFile:
+    if new.requests is not None:
+        return await direct.prepare(new, limits, await list_served(store))
+    assert new.input_file_id is not None
+    return await _usable_file(store, owner, new.input_file_id)
+
+
+async def _store(
+    session: Session,
+    limits: Limits,
+    owner: int,
+    new: NewBatch,
+    source: Prepared | StoredFile,
+    batch_id: UUID,
+    total: int,
+) -> int:
+    prepared = source if isinstance(source, Prepared) else None
+    endpoint = new.endpoint if prepared is None else prepared.endpoint
+    assert endpoint is not None
+    window = new.window or limits.window
+    return await batches.create(
+        session,
+        batch_id=batch_id,
+        owner=owner,
+        target=TARGETS[endpoint].name,
+        endpoint=endpoint,
+        input_file=None if isinstance(source, Prepared) else (source.no, source.id),
+        completion_window=new.completion_window or f"{round(window.total_seconds() / 3600)}h",
+        window=window,
+        metadata=new.metadata,
+        defaults=new.defaults,
+        total=total,
+        output_expires_after=new.output_expires_after,
+        # A result is kept at least as long as was asked for: it is no copy, and goes with its batch.
+        retention=max(limits.retention, new.kept_for) if new.kept_for else limits.retention,
+        model=None if prepared is None else prepared.model,
+        unresolved=prepared is not None and prepared.unresolved,
+    )
 
 
 async def _usable_file(store: Store, owner: int, file_id: str) -> StoredFile:
@@ -85,11 +124,15 @@ async def _requests_to_queue(session: Session, limits: Limits, file: StoredFile)
     """How many requests join the queue; none where it is known that the batch will be refused."""
     if file.problem_count or file.lines > limits.intake:
         return 0
+    return await _room_for(session, limits, file.lines)
+
+
+async def _room_for(session: Session, limits: Limits, requests: int) -> int:
     waiting = await batches.count_unanswered(session)
-    if not has_room(waiting, file.lines, limits.intake):
+    if not has_room(waiting, requests, limits.intake):
         raise CapacityExceeded(
-            f"The queue holds {waiting:,} of {limits.intake:,} requests and has no room for {file.lines:,} more. "
+            f"The queue holds {waiting:,} of {limits.intake:,} requests and has no room for {requests:,} more. "
             "Try again later.",
             retry_after=RETRY_AFTER,
         )
-    return file.lines
+    return requests

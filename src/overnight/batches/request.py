@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import jiter
+import msgspec
 
 from overnight.domain.errors import InvalidJSON, InvalidParameter, MissingParameter, UnknownParameter
 from overnight.domain.targets import ENDPOINTS, TARGETS
@@ -26,6 +28,7 @@ _FIELDS = frozenset(
         "max_decoding_length", "max_context_length", "temperature", "top_p", "top_k",
     }
 )  # fmt: skip
+_OR = {"input_file_id": "; the requests may also be given in the call itself, as `requests`"}
 _LARGEST = 2**31 - 1
 _WHOLE = {"max_decoding_length": 1, "max_context_length": 1, "top_k": 0}
 """Defaults that are whole numbers: the smallest that is allowed."""
@@ -33,18 +36,28 @@ _FRACTIONS = {"temperature": 2, "top_p": 1}
 """Defaults that are numbers from 0 on: the largest that is allowed."""
 
 
+cut_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+cut_requests = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""Cut the members of a body, or its requests, out as they were written. Raise msgspec.MsgspecError."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """What a create call asks for. What was left out, or null, is None or empty."""
+    """What a create call asks for. What was left out, or null, is None or empty.
 
-    input_file_id: str
-    endpoint: str
+    Either `input_file_id` and `endpoint` are given, or `requests`, whose first one says what the endpoint is.
+    """
+
+    input_file_id: str | None
+    endpoint: str | None
     completion_window: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     """Of max_decoding_length, max_context_length, temperature, top_p and top_k those that were given."""
     output_expires_after: int | None = None
     """Seconds."""
+    requests: Sequence[msgspec.Raw] | None = None
+    """At least one, each as it was written; only where it begins and ends has been looked at."""
 
     @property
     def window(self) -> timedelta | None:
@@ -60,28 +73,48 @@ def read_create(body: bytes) -> NewBatch:
 
     Raises InvalidJSON, UnknownParameter, MissingParameter or InvalidParameter, with the field in `param`.
     """
-    given = {name: value for name, value in _read_object(body).items() if value is not None}
+    members, requests = _read_object(body)
+    given = {name: value for name, value in members.items() if value is not None}
     for name in given:
         if name not in _FIELDS:
             shown = name[:80].replace("\0", "\\0")
             raise UnknownParameter(f"The field {shown!r} is not known; leave it out.", param=shown)
-    if "requests" in given:
-        raise InvalidParameter(
-            "Requests in the create call are not available in this version. "
-            "Upload them as a file with purpose 'batch' and name it in `input_file_id`.",
-            param="requests",
-        )
+    is_direct = "requests" in given
+    if is_direct and "input_file_id" in given:
+        says = "Give either `requests` or `input_file_id`: a batch is made of one of them."
+        raise InvalidParameter(says, param="requests")
     return NewBatch(
-        input_file_id=_text(given, "input_file_id"),
-        endpoint=_endpoint(given),
+        input_file_id=None if is_direct else _text(given, "input_file_id"),
+        endpoint=None if is_direct and "endpoint" not in given else _endpoint(given),
         completion_window=_window(given),
         metadata=_metadata(given.get("metadata", {})),
         defaults=_defaults(given),
         output_expires_after=_kept(given.get("output_expires_after")),
+        requests=_requests(given["requests"], requests) if is_direct else None,
     )
 
 
-def _read_object(body: bytes) -> dict[str, Any]:
+def _read_object(body: bytes) -> tuple[dict[str, Any], msgspec.Raw | None]:
+    """The members of the body, strictly read, and its requests as they were written.
+
+    Requests are cut out before the strict reader makes objects of the rest, for there may be very many: where that
+    succeeds, True stands in their place. Each of them is read strictly when it is checked.
+    """
+    try:
+        requests = cut_members(body).get("requests")
+    except (msgspec.MsgspecError, RecursionError):
+        requests = None  # the strict reader says what is wrong
+    if requests is not None and bytes(memoryview(requests)[:1]) == b"[":
+        # Where the same bytes came before, this cuts out the wrong ones, and what is left is not what was sent.
+        start, size = body.find(bytes(requests)), len(requests)
+        with suppress(InvalidJSON):
+            rest = _read_strictly(body[:start] + b"true" + body[start + size :])
+            if rest.get("requests") is True:
+                return rest, requests
+    return _read_strictly(body), requests
+
+
+def _read_strictly(body: bytes) -> dict[str, Any]:
     try:
         given = jiter.from_json(body, catch_duplicate_keys=True, allow_inf_nan=False)
     except ValueError as e:
@@ -91,9 +124,22 @@ def _read_object(body: bytes) -> dict[str, Any]:
     return given
 
 
+def _requests(given: object, as_written: msgspec.Raw | None) -> list[msgspec.Raw]:
+    says = "requests must be an array of at least one request."
+    if as_written is None or not (given is True or type(given) is list):
+        raise InvalidParameter(says, param="requests")
+    try:
+        requests = cut_requests(as_written)
+    except msgspec.MsgspecError:
+        raise InvalidParameter(says, param="requests") from None
+    if not requests:
+        raise InvalidParameter(says, param="requests")
+    return requests
+
+
 def _text(given: Mapping[str, Any], name: str) -> str:
     if name not in given:
-        raise MissingParameter(f"The field {name!r} is missing.", param=name)
+        raise MissingParameter(f"The field {name!r} is missing{_OR.get(name, '')}.", param=name)
     value = given[name]
     if type(value) is not str:
         raise InvalidParameter(f"{name} must be a string.", param=name)

@@ -8,13 +8,17 @@ Refusal                      the answer to an API call that is not carried out
 │   ├── UnknownParameter     400  unknown_parameter
 │   ├── EmptyFile            400  empty_file
 │   ├── FileNotUsable        400  file_not_found
-│   └── DuplicateBatch       400  duplicate_batch
+│   ├── DuplicateBatch       400  duplicate_batch
+│   ├── TooManyRequests      400  too_many_requests
+│   └── RequestsRefused      400  the code of the first problem
 ├── Forbidden                403  forbidden
 ├── NotFound                 404  not_found
 │   ├── FileNotFound         404  file_not_found
 │   ├── BatchNotFound        404  batch_not_found
 │   └── ModelNotFound        404  model_not_found
 ├── MethodNotAllowed         405  method_not_allowed
+├── KeyReused                409  idempotency_key_reused
+├── BatchGone                410  batch_deleted
 ├── TooLarge                 413  too_large
 ├── UnsupportedMediaType     415  unsupported_media_type
 ├── RangeNotSatisfiable      416  range_not_satisfiable
@@ -34,7 +38,7 @@ from typing import ClassVar
 class Refusal(Exception):
     """An API call is not carried out; nothing of it was stored."""
 
-    code: ClassVar[str] = "internal_error"
+    code: str = "internal_error"
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "server_error"
     do: ClassVar[str] = "Report it with the request id."
@@ -90,6 +94,22 @@ class DuplicateBatch(BadRequest):
     do = "Wait for the batch that the message names, or upload the file again."
 
 
+class TooManyRequests(BadRequest):
+    code = "too_many_requests"
+    do = "Split the job into batches of at most as many requests as the message says."
+
+
+class RequestsRefused(BadRequest):
+    """Requests in a create call have problems. The codes are those of a batch's `errors`."""
+
+    code = "invalid_request"
+    do = "Correct the requests that the message names and send the call again."
+
+    def __init__(self, code: str, message: str, *, param: str) -> None:
+        super().__init__(message, param=param)
+        self.code = code
+
+
 class Forbidden(Refusal):
     code = "forbidden"
     status = 403
@@ -124,6 +144,20 @@ class MethodNotAllowed(Refusal):
     status = 405
     kind = "invalid_request_error"
     do = "Use one of the methods that the `Allow` header lists."
+
+
+class KeyReused(Refusal):
+    code = "idempotency_key_reused"
+    status = 409
+    kind = "invalid_request_error"
+    do = "Use a new `Idempotency-Key` for another request."
+
+
+class BatchGone(Refusal):
+    code = "batch_deleted"
+    status = 410
+    kind = "invalid_request_error"
+    do = "Use a new `Idempotency-Key`; the batch that was made with this one has been deleted."
 
 
 class TooLarge(Refusal):

@@ -18,6 +18,9 @@ LONGEST_CUSTOM_ID = 512
 MOST_PROBLEMS = 1_000
 """Entries of a batch's `errors`; the last one tells the total when there are more."""
 
+MOST_MODELS = 256
+"""That one batch of direct requests may name: each is planned and leased by itself."""
+
 PROBLEMS_SHOWN_ON_FILE = 20
 
 CHUNK_BYTES = 256 * KIB

@@ -49,8 +49,7 @@ async def create(
     owner: int,
     target: str,
     endpoint: str,
-    input_file: int,
-    input_file_id: UUID,
+    input_file: tuple[int, UUID] | None,
     completion_window: str,
     window: timedelta,
     metadata: dict[str, str],
@@ -58,16 +57,23 @@ async def create(
     total: int,
     output_expires_after: int | None,
     retention: timedelta,
+    model: str | None = None,
+    unresolved: bool = False,
 ) -> int:
-    """Store a new batch in the state `validating` and return its number."""
+    """Store a new batch in the state `validating` and return its number.
+
+    `input_file` is the number and the id of its file, None for a direct batch; `unresolved` says that the blocks of a
+    direct batch name their models as its requests do.
+    """
     row = await session.row(
         _SQL["create_batch"],
         id=batch_id,
         owner=owner,
         target=target,
         endpoint=endpoint,
-        input_file=input_file,
-        input_file_id=input_file_id,
+        source="direct" if input_file is None else "file",
+        input_file=None if input_file is None else input_file[0],
+        input_file_id=None if input_file is None else input_file[1],
         completion_window=completion_window,
         window=window,
         metadata=metadata,
@@ -75,6 +81,8 @@ async def create(
         total=total,
         output_expires_after=output_expires_after,
         retention=retention,
+        model=model,
+        unresolved=unresolved,
     )
     assert row is not None
     number: int = row["no"]
@@ -152,8 +160,8 @@ async def hold_validating(session: Session, batch: int, worker: int) -> bool:
     return await session.row(_SQL["hold_validating"], batch=batch, worker=worker) is not None
 
 
-async def start_if_validated(session: Session, batch: int, worker: int, model: str, total: int) -> bool:
-    """Let the requests of a checked batch run."""
+async def start_if_validated(session: Session, batch: int, worker: int, model: str | None, total: int) -> bool:
+    """Let the requests of a checked batch run. `model` is None where they use several."""
     row = await session.row(_SQL["start_if_validated"], batch=batch, worker=worker, model=model, total=total)
     return row is not None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from overnight.domain import plan
 from overnight.store import zstd
@@ -13,6 +16,8 @@ _SQL = load("block")
 
 _COLUMNS = ("batch", "seq", "model", "state", "count", "lines", "ids", "data")
 DELETED_AT_ONCE = 64
+WRITTEN_AT_ONCE = 32
+READ_AT_ONCE = 4
 CLOSED_AT_ONCE = 4
 
 
@@ -45,6 +50,41 @@ async def write(session: Session, batch: int, model: str, first: int, blocks: li
             for i, block in enumerate(blocks)
         ],
     )
+
+
+async def write_all(session: Session, batch: int, blocks: Sequence[tuple[str, Packed]]) -> None:
+    """Store all blocks of a batch that is made in the same transaction, each with its model."""
+    first = 0
+    for model, run in groupby(blocks, key=itemgetter(0)):
+        packed = [block for _, block in run]
+        for at in range(0, len(packed), WRITTEN_AT_ONCE):
+            await write(session, batch, model, first + at, packed[at : at + WRITTEN_AT_ONCE])
+        first += len(packed)
+
+
+async def list_models(session: Session, batch: int) -> list[str]:
+    """What the blocks of a batch call their models."""
+    return [row["model"] for row in await session.rows(_SQL["list_models_of_blocks"], batch=batch)]
+
+
+async def rename_models(session: Session, batch: int, models: Mapping[str, str]) -> None:
+    """Give the blocks of a batch the names that servers have for their models: old name → new name."""
+    await session.run(_SQL["rename_models_of_blocks"], batch=batch, names=list(models), models=list(models.values()))
+
+
+async def read_of_models(session: Session, batch: int, models: Sequence[str]) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield line and request of each block of a batch that names one of these models."""
+    after = -1
+    while True:
+        rows = await session.rows(
+            _SQL["list_blocks_of_models"], batch=batch, after=after, models=models, most=READ_AT_ONCE
+        )
+        for row in rows:
+            for line, request in zip(row["lines"], unpack(row["data"]), strict=True):
+                yield line, request
+        if len(rows) < READ_AT_ONCE:
+            return
+        after = rows[-1]["seq"]
 
 
 async def delete_some(session: Session, batch: int) -> bool:

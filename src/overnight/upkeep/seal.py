@@ -56,13 +56,18 @@ class _Sealing:
 
     async def run(self) -> None:
         """Raises Lost or Fenced where the batch is not ours any more."""
-        if self._row["in_progress_at"] is None:
+        if not self._has_names:
             while await self._delete_some_blocks():
                 pass
         elif self._row["ends_as"] is not None:
             while await self._answer_some():
                 pass
         await self._end()
+
+    @property
+    def _has_names(self) -> bool:
+        """Whether its requests can be answered: those of a file can't before the whole file was found good."""
+        return self._row["in_progress_at"] is not None or self._row["source"] == "direct"
 
     async def _held(self, session: Session) -> Row:
         await hold_fence(session, self._worker)
@@ -101,21 +106,21 @@ class _Sealing:
         return Leftovers(block.lines, requests, answered, tries, errors)
 
     async def _end(self) -> None:
-        """Hash the two streams, then make the files and the final state in one transaction."""
+        """Hash the two streams, then make the files and the final state in one transaction.
+
+        A direct batch has no files: its results are read from the streams.
+        """
         async with self._store.transaction() as session:
             before = await self._held(session)
-        if self._row["in_progress_at"] is not None and before["unanswered"]:
+        if self._has_names and before["unanswered"]:
             return  # a lease came through just before the end: its block is given back, then sealing goes on
-        hashes = [
-            await _hash(self._store, self._no, OUTPUT, before["output_bytes"]),
-            await _hash(self._store, self._no, ERROR, before["error_bytes"]),
-        ]
+        hashes = await self._hashes(before)
         async with self._store.transaction() as session:
             held = await self._held(session)
             if (held["output_bytes"], held["error_bytes"]) != (before["output_bytes"], before["error_bytes"]):
                 return  # results came in since: the next round seals with them
-            output = await self._open(session, held, OUTPUT, hashes[OUTPUT])
-            error = await self._open(session, held, ERROR, hashes[ERROR])
+            output = await self._open(session, held, OUTPUT, hashes)
+            error = await self._open(session, held, ERROR, hashes)
             if not await batches.end_if_sealed(session, held, self._worker, output, error):
                 raise Lost
         events.tell(
@@ -126,9 +131,17 @@ class _Sealing:
             failed=held["failed"],
         )
 
-    async def _open(self, session: Session, held: Row, kind: int, digest: bytes) -> UUID | None:
+    async def _hashes(self, held: Row) -> dict[int, bytes]:
+        if held["source"] == "direct":
+            return {}
+        return {
+            OUTPUT: await _hash(self._store, self._no, OUTPUT, held["output_bytes"]),
+            ERROR: await _hash(self._store, self._no, ERROR, held["error_bytes"]),
+        }
+
+    async def _open(self, session: Session, held: Row, kind: int, hashes: dict[int, bytes]) -> UUID | None:
         name = "output" if kind == OUTPUT else "error"
-        if not held[f"{name}_lines"]:
+        if kind not in hashes or not held[f"{name}_lines"]:
             return None
         return await files.open_output(
             session,
@@ -138,7 +151,7 @@ class _Sealing:
             kind,
             held[f"{name}_bytes"],
             held[f"{name}_lines"],
-            digest,
+            hashes[kind],
             held["results_expire_at"],
         )
 

@@ -22,6 +22,7 @@ from overnight.store.answers import Fenced
 from overnight.store.files import FileGone, read_input
 from overnight.store.pool import Row, Store
 from overnight.store.served import Served, list_served
+from overnight.upkeep.begin import Begin
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.ingest import Ingest, Lost
 from overnight.upkeep.put_off import PutOff
@@ -44,7 +45,9 @@ class Validate:
         row = await batches.claim_validating(store, worker, self._deps.only(), skipped=skipped, may_read=bool(served))
         if row is None:
             return False
-        checking = _Checking(store, self._deps.limits, worker, row, served)
+        checking: _Checking | Begin = _Checking(store, self._deps.limits, worker, row, served)
+        if row["source"] == "direct":
+            checking = Begin(store, worker, row, served)
         try:
             with self._put_off.unless_done(row["no"]):
                 await checking.run()

@@ -95,6 +95,8 @@ CREATE TABLE batch (
     ends_as text CHECK (ends_as IN ('expired', 'failed', 'cancelled')),
     paused jsonb,
     model text,
+    -- A direct batch that was taken while no model was served: its blocks name their models as its requests do.
+    unresolved boolean NOT NULL DEFAULT false,
     input_file bigint,
     input_file_id uuid,
     output_file_id uuid,
@@ -145,6 +147,20 @@ CREATE INDEX batch_unfinished ON batch (no)
 CREATE INDEX batch_ended ON batch (ended_at, no) WHERE ended_at IS NOT NULL;
 CREATE UNIQUE INDEX batch_unfinished_of_file ON batch (input_file)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+
+-- Which create calls were made under a key of the caller's. The row outlives its batch, so that a call that is
+-- repeated after the batch was deleted does not make a new one.
+CREATE TABLE idempotency (
+    owner bigint NOT NULL REFERENCES account,
+    key text NOT NULL,
+    -- SHA-256 of what the body says, and how long the body was.
+    request bytea NOT NULL,
+    bytes integer NOT NULL,
+    batch bigint REFERENCES batch ON DELETE SET NULL,
+    gone_at timestamptz,
+    PRIMARY KEY (owner, key)
+);
+CREATE INDEX idempotency_of_batch ON idempotency (batch);
 
 CREATE TABLE block (
     batch bigint NOT NULL,

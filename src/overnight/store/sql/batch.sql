@@ -22,15 +22,16 @@ WHERE input_file = :input_file
 LIMIT 1;
 
 -- name: create_batch
--- A new batch from a file. The day of its number gets its partitions, where nobody has opened them yet.
+-- A new batch. The day of its number gets its partitions, where nobody has opened them yet.
 WITH today AS MATERIALIZED (
     SELECT open_day(days_since_1970(now()))
 )
 INSERT INTO batch (no, id, owner, target, endpoint, source, status, input_file, input_file_id, completion_window,
-    metadata, defaults, total, output_expires_after, retention, created_at, expires_at)
-SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text, 'file', 'validating',
+    metadata, defaults, total, output_expires_after, retention, model, unresolved, created_at, expires_at)
+SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text, :source::text, 'validating',
     :input_file::bigint, :input_file_id::uuid, :completion_window::text, :metadata::jsonb, :defaults::jsonb,
-    :total::integer, :output_expires_after::integer, :retention::interval, now(), now() + :window::interval
+    :total::integer, :output_expires_after::integer, :retention::interval, :model::text, :unresolved::boolean,
+    now(), now() + :window::interval
 FROM today
 RETURNING no;
 
@@ -118,16 +119,18 @@ LEFT JOIN (
 
 -- name: claim_validating
 -- The oldest batch that nobody checks, or that this worker left in the middle. Where no model is served a batch
--- waits, unless its outcome is known without one: its file is known to be bad, or its window has closed.
+-- waits, unless its outcome is known without one: its file is known to be bad, its window has closed, or its models
+-- were found when it was created.
 WITH alive AS MATERIALIZED (
     SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
 ), next AS MATERIALIZED (
     SELECT b.no
     FROM batch b CROSS JOIN alive LEFT JOIN file f ON f.no = b.input_file
-    WHERE b.status = 'validating' AND b.source = 'file' AND b.schema = 1
+    WHERE b.status = 'validating' AND b.schema = 1
         AND (b.validator IS NULL OR b.validator = alive.no)
         AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
-        AND (:may_read::boolean OR coalesce(f.problem_count, 0) > 0 OR b.expires_at <= now())
+        AND (:may_read::boolean OR coalesce(f.problem_count, 0) > 0 OR b.expires_at <= now()
+            OR b.source = 'direct' AND NOT b.unresolved)
     ORDER BY b.no
     LIMIT 1
     FOR NO KEY UPDATE OF b SKIP LOCKED
@@ -136,7 +139,7 @@ UPDATE batch b
 SET validator = alive.no
 FROM next, alive
 WHERE b.no = next.no
-RETURNING b.no, b.id, b.owner, b.endpoint, b.input_file, b.input_file_id;
+RETURNING b.no, b.id, b.owner, b.endpoint, b.source, b.unresolved, b.model, b.total, b.input_file, b.input_file_id;
 
 -- name: hold_validating
 -- Nobody changes the batch's state before the caller has committed its blocks.
@@ -145,9 +148,10 @@ WHERE no = :batch AND status = 'validating' AND validator = :worker
 FOR SHARE;
 
 -- name: start_if_validated
--- The whole file was found good: its requests may run.
+-- All that was handed over was found good: its requests may run.
 UPDATE batch
-SET status = 'in_progress', in_progress_at = now(), validator = NULL, model = :model, total = :total
+SET status = 'in_progress', in_progress_at = now(), validator = NULL, unresolved = false,
+    model = :model, total = :total
 WHERE no = :batch AND status = 'validating' AND validator = :worker
 RETURNING no;
 
@@ -201,7 +205,7 @@ UPDATE batch b
 SET sealer = alive.no
 FROM next, alive
 WHERE b.no = next.no
-RETURNING b.no, b.id, b.owner, b.ends_as, b.in_progress_at;
+RETURNING b.no, b.id, b.owner, b.source, b.ends_as, b.in_progress_at;
 
 -- name: finalize_if_over
 -- A batch with all its answers, or one of which nothing starts any more and nothing runs.
@@ -224,11 +228,11 @@ UPDATE batch b
 SET status = 'finalizing', finalizing_at = now(), sealer = alive.no, validator = NULL
 FROM next, alive
 WHERE b.no = next.no AND b.status IN ('in_progress', 'cancelling')
-RETURNING b.no, b.id, b.owner, b.ends_as, b.in_progress_at;
+RETURNING b.no, b.id, b.owner, b.source, b.ends_as, b.in_progress_at;
 
 -- name: hold_finalizing
 -- The sealer's own batch, locked before its blocks; what its two result streams hold so far.
-SELECT no, id, owner, ends_as, completed, failed, total - completed - failed - cancelled AS unanswered,
+SELECT no, id, owner, source, ends_as, completed, failed, total - completed - failed - cancelled AS unanswered,
     output_bytes, output_lines, error_bytes, error_lines,
     now() + coalesce(make_interval(secs => output_expires_after), retention) AS results_expire_at
 FROM batch
@@ -281,9 +285,9 @@ ORDER BY no
 LIMIT :most;
 
 -- name: list_ended
--- Batches that reached their end after a moment, oldest end first; those that never started have no results.
+-- Batches that reached their end after a moment, oldest end first; those without a result are left out.
 SELECT no, id, output_bytes, error_bytes, ended_at
 FROM batch
-WHERE ended_at >= :since AND (ended_at, no) > (:since, :after) AND in_progress_at IS NOT NULL
+WHERE ended_at >= :since AND (ended_at, no) > (:since, :after) AND (in_progress_at IS NOT NULL OR error_bytes > 0)
 ORDER BY ended_at, no
 LIMIT :most;

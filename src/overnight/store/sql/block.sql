@@ -5,6 +5,24 @@ WHERE batch = :batch AND seq IN (
     SELECT seq FROM block WHERE batch = :batch ORDER BY seq LIMIT :most
 );
 
+-- name: list_models_of_blocks
+-- What the blocks of a batch that waits for its models call them; a batch may name a few hundred at most.
+SELECT DISTINCT model FROM block WHERE batch = :batch;
+
+-- name: rename_models_of_blocks
+-- The models of a batch that is about to start, by the names that their servers have for them.
+UPDATE block k
+SET model = n.model
+FROM unnest(:names::text[], :models::text[]) AS n (name, model)
+WHERE k.batch = :batch AND k.model = n.name;
+
+-- name: list_blocks_of_models
+-- The next blocks of a batch that name one of these models.
+SELECT seq, lines, data FROM block
+WHERE batch = :batch AND seq > :after AND model = ANY (:models::text[])
+ORDER BY seq
+LIMIT :most;
+
 -- name: close_ready_blocks
 -- The next blocks of a batch that is being sealed: no worker can lease them any more. A lease that was first is waited
 -- for, and its block left out. The caller holds the batch.
