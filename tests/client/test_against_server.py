@@ -111,3 +111,28 @@ async def test_an_unwell_server_is_unhealthy(call: Caller, served_app: ServedApp
 async def test_a_file_that_is_not_there_is_an_error_of_the_file_system(call: Caller, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await call(call.client("http://127.0.0.1:1"), "upload_file", tmp_path / "missing.jsonl")
+
+
+async def test_requests_at_hand_become_a_batch_without_a_file(call: Caller, served_app: ServedApp) -> None:
+    client = call.client(served_app.url)
+    bodies = [{"custom_id": f"r{n}", "body": request()["body"]} for n in range(3)]
+    batch = await call(client, "create_direct_batch", iter(bodies), metadata={"name": "mine"}, top_k=4)
+    assert (batch["input_file_id"], batch["request_counts"]["total"]) == (None, 3)
+    assert (batch["endpoint"], batch["metadata"], batch["top_k"]) == (CHAT, {"name": "mine"}, 4)
+    assert await call(client, "get_batch", batch["id"]) == batch
+    with pytest.raises(BadRequest) as raised:
+        await call(client, "create_direct_batch", [*bodies, bodies[1]])
+    assert raised.value.code == "duplicate_custom_id"
+
+
+async def test_a_create_repeated_under_its_key_returns_the_same_batch(
+    call: Caller, served_app: ServedApp, tmp_path: Path
+) -> None:
+    write(tmp_path / "in.jsonl", 2)
+    client = call.client(served_app.url)
+    file = await call(client, "upload_file", tmp_path / "in.jsonl")
+    first = await call(client, "create_batch", file["id"], idempotency_key="mine")
+    again = await call(client, "create_batch", file["id"], idempotency_key="mine")
+    other = await call(client, "create_direct_batch", [request()], idempotency_key="another")
+    assert again == first
+    assert other["id"] != first["id"]

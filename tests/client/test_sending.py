@@ -144,3 +144,11 @@ async def test_ids_stay_one_part_of_the_path(call: Caller) -> None:
         with pytest.raises(ValueError, match="empty"):
             await call(client, "delete_file", "")
     assert server.asked[0].path == "/v1/files/..%2Fbatches%3Fx%3D%2F"
+
+
+async def test_a_create_under_a_key_is_made_again_when_the_server_was_away(call: Caller) -> None:
+    batch = {"id": "batch_1"}
+    async with scripted(b"", refusal(503, "service_unavailable"), reply(200, batch)) as server:
+        assert await call(call.client(server.url), "create_batch", "file-1", idempotency_key="k") == batch
+    assert [a.headers["idempotency-key"] for a in server.asked] == ["k"] * 3
+    assert len({a.body for a in server.asked}) == 1

@@ -5,35 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import quote
 
 import httpx
 
 from overnight.client import download
-from overnight.client.edge import Edge
+from overnight.client.creates import CHAT, Creates, Json
 from overnight.client.errors import BatchFailed, WaitTimeout
 from overnight.client.progress import ENDED, Watch, watch
 from overnight.client.sending import exchange, object_of
 
-Json = dict[str, Any]
 Named = str | os.PathLike[str]
 
-CHAT = "/v1/chat/completions"
 FIRST_LOOK = 0.25
 """Seconds between the first looks at a batch, doubling up to the poll interval: short batches are not kept waiting."""
 HEALTH_TIMEOUT = 10.0
 
 
-class Calls:
+class Calls(Creates):
     """The calls of one server. Batches, files and models come and go as the API's own JSON objects.
 
     Every call may raise ApiError and ConnectionFailed. A full server (429) is waited for: as long as it asks, else
     1, 2, 4 … 60 s, at most five times.
     """
-
-    def __init__(self, edge: Edge) -> None:
-        self._edge = edge
 
     async def close(self) -> None:
         """Close the connections; the client is of no use afterwards."""
@@ -103,36 +98,6 @@ class Calls:
         target = Path(path)
         await self._download([file_id], target)
         return target
-
-    async def create_batch(
-        self,
-        input_file_id: str,
-        endpoint: str = CHAT,
-        completion_window: str = "24h",
-        metadata: Mapping[str, str] | None = None,
-        max_decoding_length: int | None = None,
-        max_context_length: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-    ) -> Json:
-        """Create a batch of the requests in an uploaded file.
-
-        The last five are defaults for requests that do not say them: most output tokens, most tokens in all,
-        and the sampling parameters.
-        """
-        given = {
-            "input_file_id": input_file_id,
-            "endpoint": endpoint,
-            "completion_window": completion_window,
-            "metadata": dict(metadata) if metadata else None,
-            "max_decoding_length": max_decoding_length,
-            "max_context_length": max_context_length,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-        }
-        return await self._json("POST", "/v1/batches", json={k: v for k, v in given.items() if v is not None})
 
     async def get_batch(self, batch_id: str) -> Json:
         """The batch as it is now."""
@@ -264,22 +229,6 @@ class Calls:
         # Compressed, neither ranges nor the digest would be those of the file.
         headers = {"accept": "application/octet-stream", "accept-encoding": "identity", **headers}
         return self._edge.http.build_request("GET", f"/v1/files/{_part(file_id)}/content", headers=headers)
-
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, object] | None = None,
-        json: Json | None = None,
-        patient: bool = False,
-    ) -> Json:
-        asked = {k: str(v) for k, v in (params or {}).items() if v is not None}
-
-        def make() -> httpx.Request:
-            return self._edge.http.build_request(method, path, params=asked, json=json)
-
-        return object_of(await exchange(self._edge, make, patient=patient))
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -83,6 +83,7 @@ class Client:
     cancel_batch = _blocking(Calls.cancel_batch)
     close = _blocking(Calls.close)
     create_batch = _blocking(Calls.create_batch)
+    create_direct_batch = _blocking(Calls.create_direct_batch)
     delete_file = _blocking(Calls.delete_file)
     download_file = _blocking(Calls.download_file)
     download_file_content = _blocking(Calls.download_file_content)

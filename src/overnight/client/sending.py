@@ -33,7 +33,8 @@ async def exchange(
     """Send what `make` makes and return the response; beside 2xx, statuses in `wanted` are no error either.
 
     A full server (429) is tried again up to five times: after what its `Retry-After` says, else after 1, 2, 4 … 60 s.
-    A `patient` call, which must be one that only reads, is tried again as often when the server is away or fails.
+    A `patient` call, which must be one that only reads or may be repeated, is tried again as often when the server
+    is away or fails.
     Raises ApiError or ConnectionFailed.
     """
     failure: ApiError | ConnectionFailed
