@@ -15,8 +15,15 @@ from overnight.batches import create as creating
 from overnight.batches import find, idempotency
 from overnight.batches.idempotency import Key
 from overnight.batches.shape import BatchView, as_json
+from overnight.domain.errors import InvalidParameter
 from overnight.domain.states import Status
 
+NOT_TAKEN = {
+    "X-On-Behalf-Of": "A batch belongs to whoever creates it.",
+    "anthropic-version": "It goes with batches of Messages, which this version does not run.",
+    "anthropic-beta": "Betas cannot be used in batches.",
+}
+"""Headers that would change what a create means, with the reason why they are refused."""
 PAGE = 20
 LONGEST_PAGE = 100
 
@@ -26,6 +33,7 @@ async def create_batch(request: Request) -> dict[str, Any]:
     """Take a batch over: what a call repeats under its key, or a new one, whose file is checked in the background."""
     deps = deps_of(request)
     owner = authorise(request)
+    _refuse_headers(request)
     key = idempotency.read_key(request.headers.getall(idempotency.HEADER, []))
     if key is not None:
         return as_json(await _create_once(request, deps, owner, key))
@@ -34,6 +42,12 @@ async def create_batch(request: Request) -> dict[str, Any]:
     batch = await creating.create(deps.store, deps.limits, owner, new)
     deps.bell.ring()
     return as_json(batch)
+
+
+def _refuse_headers(request: Request) -> None:
+    for name, reason in NOT_TAKEN.items():
+        if name in request.headers:
+            raise InvalidParameter(f"Leave the header {name} out. {reason}", param=name)
 
 
 async def _create_once(request: Request, deps: Deps, owner: int, name: str) -> BatchView:
