@@ -72,7 +72,10 @@ async def test_the_batch_and_its_requests_are_there_at_once(make: Factory) -> No
 
 
 async def test_requests_are_kept_byte_for_byte(make: Factory) -> None:
-    body = b'{"model":"m","messages":[{"content":"\\u00e9\\u2028 \xc3\xa9"}],"seed":12345678901234567890123,"t":1.50}'
+    body = (
+        b'{"model":"m","messages":[{"role":"user","content":"\\u00e9\\u2028 \xc3\xa9"}],'
+        b'"top_p":0.90000000000000000000000001,"temperature":1.50}'
+    )
     batch = await create_of(make, b'{ "requests" : [\n {"custom_id":"a", "body":\n' + body + b"}\n]\n}")
     ((_, line),) = (await stored(make, batch)).values()
     assert body in line
@@ -183,7 +186,7 @@ async def test_a_request_is_no_longer_than_a_line_may_be(make: Factory) -> None:
 async def test_what_is_no_strict_json_is_refused_with_its_place(make: Factory) -> None:
     good = json.dumps(a_request("good")).encode()
     for broken in (b'"seed":1e999', b'"a":{"b":1,"b":2}', b'"a":"\xff"', b'"a":' + b"[" * 130 + b"]" * 130):
-        request_ = b'{"custom_id":"a","body":{"model":"m","messages":[{}],' + broken + b"}}"
+        request_ = b'{"custom_id":"a","body":{"model":"m","messages":[{"role":"user","content":"x"}],' + broken + b"}}"
         with pytest.raises(RequestsRefused) as raised:
             await create_of(make, b'{"requests":[' + good + b", " + request_ + b"]}")
         assert raised.value.code in ("invalid_json_line", "invalid_utf8")

@@ -9,7 +9,10 @@ import pytest
 from overnight.domain.direct import as_line, name_of, url_of
 from overnight.domain.lines import LineError, parse
 
-BODY = b'{"model":"m","messages":[{}],"seed":123456789012345678901234567890,"x":"\\u00e9\\n\xc3\xa9","y":1.50e+1}'
+BODY = (
+    b'{"model":"m","messages":[{"role":"user","content":"\\u00e9\\n\xc3\xa9"}],'
+    b'"logit_bias":{"1":0.50e+1},"top_p":0.9000000000000000000001}'
+)
 
 
 def test_what_was_left_out_is_added_and_nothing_else_is_touched() -> None:
