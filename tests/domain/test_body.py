@@ -6,59 +6,97 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from overnight.domain.body import prepare, read_request
 
 CHAT = "/v1/chat/completions"
-ODD = b'{ "model" :"m","seed":123456789012345678901234567890, "x":1.50 ,"s":"\\u00e9\\/","nested":{"temperature":2} }'
+COMPLETIONS = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+ODD = b'{"model":"m" , "seed":12345678901234567890123456789,"x":1.10,"s":"\\u00e9\\/\\ud83d\\ude00", "messages":[ ]}'
 
 
-def sent(body: bytes, url: str = CHAT, model: str | None = None, **defaults: Any) -> dict[str, Any]:
-    decoded: dict[str, Any] = json.loads(prepare(body, url, defaults, model))
-    return decoded
-
-
-def test_a_body_with_nothing_to_add_is_sent_byte_for_byte() -> None:
+def test_a_body_that_needs_nothing_is_sent_byte_for_byte() -> None:
     assert prepare(ODD, CHAT, {}, None) is ODD
+    assert prepare(ODD.replace(b'"seed"', b'"temperature"'), CHAT, {"temperature": 0.1}, None).startswith(
+        b'{"model":"m" '
+    )
 
 
-def test_what_is_not_replaced_keeps_its_bytes() -> None:
-    body = prepare(ODD, CHAT, {"temperature": 0.5}, "server's")
-    assert body.startswith(b'{"model":"server\'s",')
-    for kept in (b"123456789012345678901234567890", b"1.50", b'"\\u00e9\\/"', b'{"temperature":2}'):
-        assert kept in body
-    assert json.loads(body)["temperature"] == 0.5
+def test_values_that_stay_are_passed_on_as_they_were_written() -> None:
+    sent = prepare(ODD, CHAT, {"temperature": 0.25}, "other")
+
+    for written in (b"12345678901234567890123456789", b"1.10", b'"\\u00e9\\/\\ud83d\\ude00"', b"[ ]"):
+        assert written in sent
+    assert json.loads(sent)["model"] == "other"
+    assert json.loads(sent)["temperature"] == 0.25
 
 
-def test_defaults_are_added_where_the_body_has_no_value() -> None:
-    body = sent(b'{"temperature":0,"top_p":null}', temperature=1.0, top_p=0.3, top_k=7)
-    assert body == {"temperature": 0, "top_p": 0.3, "top_k": 7}
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        ({}, 0.7),
+        ({"temperature": None}, 0.7),
+        ({"temperature": 0}, 0),
+        ({"temperature": 0.3}, 0.3),
+    ],
+)
+def test_a_requests_own_sampling_wins_over_the_batchs(body: dict[str, Any], sent: float) -> None:
+    prepared = json.loads(prepare(json.dumps(body).encode(), CHAT, {"temperature": 0.7}, None))
+
+    assert prepared["temperature"] == sent
 
 
-@pytest.mark.parametrize("own", ["max_tokens", "max_completion_tokens"])
-def test_a_body_with_an_output_limit_of_its_own_keeps_it(own: str) -> None:
-    assert sent(b'{"%b":5}' % own.encode(), max_decoding_length=9) == {own: 5}
+@pytest.mark.parametrize(
+    ("url", "body", "sent"),
+    [
+        (CHAT, {}, {"max_tokens": 50}),
+        (CHAT, {"max_tokens": 9}, {"max_tokens": 9}),
+        (CHAT, {"max_completion_tokens": 9}, {"max_completion_tokens": 9}),
+        (CHAT, {"max_completion_tokens": None}, {"max_completion_tokens": None, "max_tokens": 50}),
+        (COMPLETIONS, {}, {"max_tokens": 50}),
+        (COMPLETIONS, {"max_tokens": 9}, {"max_tokens": 9}),
+        (EMBEDDINGS, {}, {}),
+    ],
+)
+def test_the_batchs_output_limit_is_for_requests_without_their_own(
+    url: str, body: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    assert json.loads(prepare(json.dumps(body).encode(), url, {"max_decoding_length": 50}, None)) == sent
 
 
-def test_an_output_limit_is_added_where_there_is_none() -> None:
-    assert sent(b"{}", max_decoding_length=9) == {"max_tokens": 9}
-    assert sent(b'{"max_completion_tokens":null}', max_decoding_length=9)["max_tokens"] == 9
-    assert sent(b'{"max_tokens":null}', max_decoding_length=9) == {"max_tokens": 9}
+def test_embeddings_get_no_sampling() -> None:
+    assert (
+        prepare(b'{"input":"x"}', EMBEDDINGS, {"temperature": 1.0, "top_p": 0.5, "top_k": 3}, None) == b'{"input":"x"}'
+    )
 
 
-def test_the_context_length_of_a_batch_is_no_field_of_a_body() -> None:
-    assert sent(b"{}", max_context_length=100) == {}
+@given(
+    st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers())),
+    st.dictionaries(st.sampled_from(["temperature", "top_p", "top_k", "max_decoding_length"]), st.integers(1, 9)),
+)
+def test_nothing_is_dropped_or_changed_but_what_is_said(body: dict[str, Any], defaults: dict[str, Any]) -> None:
+    sent = json.loads(prepare(json.dumps(body).encode(), CHAT, defaults, None))
+
+    added = sent.keys() - body.keys()
+    assert added <= {"temperature", "top_p", "top_k", "max_tokens"}
+    assert {k: v for k, v in sent.items() if k in body and body[k] is not None} == {
+        k: v for k, v in body.items() if v is not None
+    }
 
 
-def test_embeddings_are_not_sampled() -> None:
-    body = sent(b'{"input":"a"}', "/v1/embeddings", "vec", temperature=1.0, max_decoding_length=9)
-    assert body == {"input": "a", "model": "vec"}
+def test_a_stored_line_is_read_with_its_body_as_it_was_written() -> None:
+    request = read_request(b'{"custom_id":"a\\u00e9","method":"POST","url":"/v1/completions","body":' + ODD + b"}")
+
+    assert request.custom_id == "aé"
+    assert bytes(request.body) == ODD
+    assert request.url == COMPLETIONS
 
 
 def test_a_model_that_the_body_lacks_is_added() -> None:
-    assert sent(b"{}", model="m") == {"model": "m"}
+    assert json.loads(prepare(b"{}", CHAT, {}, "m")) == {"model": "m"}
 
 
-def test_a_stored_line_is_read_with_its_body_as_written() -> None:
-    request = read_request(b'{"custom_id":"a\\n","method":"POST","url":"/v1/embeddings","body":' + ODD + b"}")
-    assert (request.custom_id, request.url, bytes(request.body)) == ("a\n", "/v1/embeddings", ODD)
+def test_the_context_length_of_a_batch_is_no_field_of_a_body() -> None:
+    assert json.loads(prepare(b"{}", CHAT, {"max_context_length": 100}, None)) == {}

@@ -65,3 +65,14 @@ def test_the_ids_of_a_batchs_requests_are_in_submission_order(moment: int, line:
     batch = ids.new(moment)
 
     assert ids.of_request(batch, line) < ids.of_request(batch, line + 1)
+
+
+def test_new_names_of_requests_are_ids_in_order_of_time() -> None:
+    early, late = ids.new_text(ids.REQUEST, 1_000), ids.new_text(ids.REQUEST, 1_001)
+
+    assert early < late
+    for text in (early, late):
+        value = ids.read(ids.REQUEST, text)
+        assert value is not None
+        assert (value.version, value.variant) == (7, "specified in RFC 4122")
+    assert len({ids.new_text(ids.REQUEST, 1_000) for _ in range(1_000)}) == 1_000

@@ -70,9 +70,11 @@ async def test_a_write_whose_end_was_not_heard_of_neither_loses_nor_doubles(
 ) -> None:
     module = next(module for module, name in WRITES if name == write)
     monkeypatch.setattr(module, write, lost(getattr(module, write)))
+    alarms = COUNTED.labels("answer_conflict")._value.get()
     batch = await add_batch(rig.store, [request(f"r{i}") for i in range(200)], of_each=30)
     await rig.finish()
     assert (await results(rig.store, batch)).keys() == names(200)
+    assert COUNTED.labels("answer_conflict")._value.get() == alarms
     assert max(rig.upstream.arrivals.values()) == 1
     assert await value(rig.store, "SELECT count(*) FROM block WHERE state <> 'done'") == 0
     assert await value(rig.store, "SELECT sum(cardinality(lines)) FROM attempt") == 200
