@@ -167,8 +167,11 @@ async def test_cancelling_waits_for_a_part_that_ends_and_gives_it_up(store: Stor
 
 
 async def until_blocked(session: Any) -> None:
-    """Return when another connection waits for what this one has locked."""
-    blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    """Return when another connection waits for what this one has locked.
+
+    Asks `pg_locks`: what `pg_stat_activity` shows stays the same for a whole transaction.
+    """
+    blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     async with asyncio.timeout(10):
         while not await session.connection.fetchval(blocked):
             await asyncio.sleep(0)
