@@ -24,8 +24,8 @@ def _codes(kind: type[Refusal]) -> set[tuple[int, str]]:
 DECLARED = _codes(errors.BadRequest) | {
     (kind.status, kind.code)
     for kind in (
-        errors.NotFound, errors.FileNotFound, errors.BatchNotFound, errors.ModelNotFound, errors.MethodNotAllowed,
-        errors.TooLarge, errors.UnsupportedMediaType, errors.RangeNotSatisfiable,
+        errors.NotFound, errors.FileNotFound, errors.BatchNotFound, errors.ModelNotFound, errors.UploadNotFound,
+        errors.MethodNotAllowed, errors.TooLarge, errors.UnsupportedMediaType, errors.RangeNotSatisfiable,
     )
 }  # fmt: skip
 """What a caller can bring about by what is sent. No fault of the server is among them."""
@@ -52,8 +52,18 @@ class Garbage:
         name = quote(self.text()[:200], safe="", errors="replace")
         return (
             "/v1/"
-            + pick(("files", "batches", "models", "pool/status", name))
-            + pick(("", "/", f"/{name}", f"/{name}/content", f"/{name}/cancel", "/a/b/c"))
+            + pick(("files", "batches", "uploads", "models", "pool/status", name))
+            + pick(
+                (
+                    "",
+                    "/",
+                    f"/{name}",
+                    f"/{name}/content",
+                    f"/{name}/cancel",
+                    f"/{name}/{pick(('parts', 'complete'))}",
+                    "/a/b/c",
+                )
+            )
         )
 
     def value(self, depth: int = 0) -> Any:
@@ -80,11 +90,17 @@ class Garbage:
         given = {"input_file_id": self.text(), "endpoint": "/v1/chat/completions"}
         return {**given, **{name: self.value() for name in names if self._random.random() < 0.3}}
 
+    def upload(self) -> dict[str, Any]:
+        given = {"bytes": 3, "filename": "a", "mime_type": "b", "purpose": "batch", "part_ids": [self.text()]}
+        names = (*given, "expires_after", "md5", self.text())
+        kept = {name: value for name, value in given.items() if (name == "part_ids") is (self._random.random() < 0.5)}
+        return {**kept, **{name: self.value() for name in names if self._random.random() < 0.2}}
+
     def body(self) -> tuple[bytes, str]:
         """A body and its content type, mostly the one it is."""
         pick = self._random.choice
         form = b'--b\r\nContent-Disposition: form-data; name="%b"; filename="%b"\r\n\r\n%b\r\n--b%b' % (
-            pick((b"file", b"purpose", b"x")),
+            pick((b"file", b"purpose", b"data", b"x")),
             self.text().encode()[:99],
             self.text().encode(),
             pick((b"--", b"--\r\n", b"")),
@@ -93,6 +109,7 @@ class Garbage:
             (
                 (json.dumps(self.create()).encode(), "application/json"),
                 (json.dumps(self.create()).encode(), "application/json"),
+                (json.dumps(self.upload()).encode(), "application/json"),
                 (json.dumps(self.value()).encode()[:-1], "application/json"),
                 (self._random.randbytes(self._random.randrange(300)), "application/json"),
                 (b"[" * 100_000, "application/json"),
@@ -133,7 +150,9 @@ class Garbage:
 async def test_garbage_is_refused_in_the_shape_of_errors(served_app: ServedApp) -> None:
     file = await served_app.upload(request())
     batch = await served_app.create()
-    garbage = Garbage(2, served_app.url, [file["id"], batch["id"], "tiny"])
+    new = {"bytes": 3, "filename": "a", "mime_type": "b", "purpose": "batch"}
+    upload = (await served_app.http.post("/v1/uploads", json=new)).json()
+    garbage = Garbage(2, served_app.url, [file["id"], batch["id"], upload["id"], "tiny"])
     seen = set()
     for _ in range(ROUNDS):
         call = garbage.call()

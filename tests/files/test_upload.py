@@ -22,8 +22,7 @@ from overnight.domain.errors import (
 )
 from overnight.domain.limits import CHUNK_BYTES, MIB, Limits
 from overnight.domain.lines import CHECKS
-from overnight.files import content, find
-from overnight.files import upload as uploading
+from overnight.files import chunks, content, find
 from overnight.files.shape import StoredFile, as_json
 from overnight.files.upload import receive
 from overnight.store import files as rows
@@ -277,7 +276,7 @@ async def test_an_upload_that_was_given_up_meanwhile_cannot_come_back(store: Sto
 async def test_an_upload_too_slow_to_fill_a_chunk_is_not_given_up(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploading, "TOUCHED_EVERY", 0.0)
+    monkeypatch.setattr(chunks, "TOUCHED_EVERY", 0.0)
 
     async def body() -> AsyncIterator[bytes]:
         whole = upload_form(BIG)

@@ -159,11 +159,13 @@ async def rigged(
     clock: Callable[[], float] = monotonic,
     route: Route | None = None,
     only: int | None = None,
+    begun: bool = True,
 ) -> AsyncIterator[Rig]:
     """A worker that has told the deployment what it serves. It is dropped at the end as a killed one would be."""
     limits = limits or Limits(request_seconds=10.0)
     life = Life(store, slots, clock)
-    await life.begin()
+    if begun:
+        await life.begin()
     routes = Routes([route or UpstreamRoute(upstream.url, slots=slots, most_reply_bytes=limits.result_bytes)])
     await routes.round(store, life)
     committed: list[int] = []

@@ -80,15 +80,28 @@ async def test_what_was_stored_before_the_death_stays(store: Store, upstream: Up
     assert max(upstream.arrivals.values()) == 1
 
 
-async def test_a_fenced_write_gives_up_what_runs(store: Store, upstream: Upstream) -> None:
+async def test_a_worker_that_begins_anew_gives_up_what_runs(store: Store, upstream: Upstream) -> None:
     gate = Gate()
     upstream.script = gate
-    await add_batch(store, [request(f"r{i}") for i in range(10)])
+    batch = await add_batch(store, [request(f"r{i}") for i in range(10)])
     async with rigged(store, upstream, slots=4) as rig:
         await rig.until(lambda: upstream.in_flight == 4)
         assert await declare_dead(store, rig.life.no, AT_ONCE)
         await rig.worker.beat()
         assert rig.worker.running == 0
+        gate.open()
+        await rig.finish()
+        # What the calls that were given up came to is nobody's business.
+        assert rig.worker.running == 0
+    assert (await results(store, batch)).keys() == names(10)
+
+
+async def test_a_worker_may_be_made_before_its_life_begins(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request("a")])
+    async with rigged(store, upstream, begun=False) as rig:
+        await rig.life.begin()
+        await rig.finish()
+    assert (await results(store, batch)).keys() == {"a"}
 
 
 async def test_a_worker_whose_session_was_ended_goes_on_where_it_is_alive(store: Store, upstream: Upstream) -> None:
@@ -167,7 +180,8 @@ async def test_a_request_that_four_workers_died_of_is_not_sent_again(store: Stor
     async with store.session() as session:
         await session.connection.execute("UPDATE block SET leases = 4")
         await session.connection.execute(
-            "INSERT INTO attempt (batch, worker, no, blocks, lines) SELECT $1::bigint, n, 1, '{0}'::int[], '{3,4}'::int[]"
+            "INSERT INTO attempt (batch, worker, no, blocks, lines)"
+            " SELECT $1::bigint, n, 1, '{0}'::int[], '{3,4}'::int[]"
             " FROM generate_series(1, 3) n UNION ALL SELECT $1, 4, 1, '{0}', '{3}'",
             batch,
         )

@@ -62,6 +62,21 @@ async def test_batches_of_several_owners_run_side_by_side(rig: Rig) -> None:
     assert order.index("small") < 200
 
 
+async def test_a_block_of_every_batch_is_held_and_not_many_more(store: Store, upstream: Upstream) -> None:
+    gate = Gate()
+    upstream.script = gate
+    for _ in range(5):
+        await add_batch(store, [request(f"r{i}") for i in range(200)], of_each=20)
+    async with rigged(store, upstream, slots=1) as rig:
+        await rig.until(lambda: upstream.in_flight == 1)
+        while await rig.worker.round():
+            pass
+        rows = await values(store, "SELECT batch, count(*) AS n FROM block WHERE state = 'leased' GROUP BY batch")
+        assert len(rows) == 5
+        assert sum(row["n"] for row in rows) <= 8
+        gate.open()
+
+
 async def test_only_the_named_batch_runs(store: Store, upstream: Upstream) -> None:
     mine = await add_batch(store, [request("mine")])
     await add_batch(store, [request("not mine")])

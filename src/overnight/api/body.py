@@ -23,6 +23,18 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
             return
 
 
+def announced(request: Request) -> int | None:
+    """The Content-Length, if there is one."""
+    given = request.headers.get("content-length", "")
+    return int(given) if given.isdecimal() else None
+
+
+def refuse_encoded(request: Request) -> None:
+    """Raise UnsupportedMediaType for a body that is compressed."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("Send the body as it is: a Content-Encoding is not understood here.")
+
+
 async def read_json(request: Request, most: int) -> bytes:
     """Read a whole body of at most `most` bytes that says it is JSON; it is not parsed.
 
@@ -32,11 +44,10 @@ async def read_json(request: Request, most: int) -> bytes:
     charset = _CHARSET.search(parameters)
     if kind.strip() != "application/json" or (charset and charset[1] not in ("utf-8", "utf8")):
         raise UnsupportedMediaType("Send the body as UTF-8 JSON, with the header Content-Type: application/json.")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("Send the body as it is: a Content-Encoding is not understood here.")
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > most:
-        raise _too_large(int(announced), most)
+    refuse_encoded(request)
+    size = announced(request)
+    if size is not None and size > most:
+        raise _too_large(size, most)
     body = bytearray()
     async for piece in pieces(request):
         body += piece

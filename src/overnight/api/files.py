@@ -9,10 +9,9 @@ from litestar import Response, delete, post, route
 
 from overnight.api import parameters
 from overnight.api.auth import authorise
-from overnight.api.body import pieces
+from overnight.api.body import announced, pieces, refuse_encoded
 from overnight.api.deps import READ, Request, deps_of, refuse_if_disk_is_low
 from overnight.api.download import download
-from overnight.domain.errors import UnsupportedMediaType
 from overnight.files import content, find
 from overnight.files import delete as deleting
 from overnight.files.shape import as_json
@@ -27,16 +26,14 @@ async def upload(request: Request) -> dict[str, Any]:
     deps = deps_of(request)
     owner = authorise(request)
     refuse_if_disk_is_low(deps)
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("Send the form as it is: a Content-Encoding is not understood here.")
-    announced = request.headers.get("content-length", "")
+    refuse_encoded(request)
     file = await receive(
         deps.store,
         deps.limits,
         owner,
         request.headers.get("content-type", ""),
         pieces(request),
-        announced=int(announced) if announced.isdecimal() else None,
+        announced=announced(request),
     )
     return as_json(file)
 

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import jiter
 import msgspec
 
-from overnight.domain.errors import InvalidJSON, InvalidParameter, MissingParameter, UnknownParameter
+from overnight.domain.errors import InvalidJSON, InvalidParameter
+from overnight.domain.fields import kept_seconds, only_known, read_strictly, text
 from overnight.domain.targets import ENDPOINTS, TARGETS
 
 LONGEST_WINDOW_HOURS = 168
 MOST_METADATA = 16
 LONGEST_METADATA_KEY = 64
 LONGEST_METADATA_VALUE = 512
-KEPT_SECONDS = range(3_600, 2_592_001)
 
 _WINDOW = re.compile(r"([1-9][0-9]{0,2})h")
 _FIELDS = frozenset(
@@ -28,7 +27,7 @@ _FIELDS = frozenset(
         "max_decoding_length", "max_context_length", "temperature", "top_p", "top_k",
     }
 )  # fmt: skip
-_OR = {"input_file_id": "; the requests may also be given in the call itself, as `requests`"}
+_OR_DIRECT = "; the requests may also be given in the call itself, as `requests`"
 _LARGEST = 2**31 - 1
 _WHOLE = {"max_decoding_length": 1, "max_context_length": 1, "top_k": 0}
 """Defaults that are whole numbers: the smallest that is allowed."""
@@ -74,22 +73,18 @@ def read_create(body: bytes) -> NewBatch:
     Raises InvalidJSON, UnknownParameter, MissingParameter or InvalidParameter, with the field in `param`.
     """
     members, requests = _read_object(body)
-    given = {name: value for name, value in members.items() if value is not None}
-    for name in given:
-        if name not in _FIELDS:
-            shown = name[:80].replace("\0", "\\0")
-            raise UnknownParameter(f"The field {shown!r} is not known; leave it out.", param=shown)
+    given = only_known(members, _FIELDS)
     is_direct = "requests" in given
     if is_direct and "input_file_id" in given:
         says = "Give either `requests` or `input_file_id`: a batch is made of one of them."
         raise InvalidParameter(says, param="requests")
     return NewBatch(
-        input_file_id=None if is_direct else _text(given, "input_file_id"),
+        input_file_id=None if is_direct else text(given, "input_file_id", instead=_OR_DIRECT),
         endpoint=None if is_direct and "endpoint" not in given else _endpoint(given),
         completion_window=_window(given),
         metadata=_metadata(given.get("metadata", {})),
         defaults=_defaults(given),
-        output_expires_after=_kept(given.get("output_expires_after")),
+        output_expires_after=kept_seconds(given, "output_expires_after"),
         requests=_requests(given["requests"], requests) if is_direct else None,
     )
 
@@ -108,20 +103,10 @@ def _read_object(body: bytes) -> tuple[dict[str, Any], msgspec.Raw | None]:
         # Where the same bytes came before, this cuts out the wrong ones, and what is left is not what was sent.
         start, size = body.find(bytes(requests)), len(requests)
         with suppress(InvalidJSON):
-            rest = _read_strictly(body[:start] + b"true" + body[start + size :])
+            rest = read_strictly(body[:start] + b"true" + body[start + size :])
             if rest.get("requests") is True:
                 return rest, requests
-    return _read_strictly(body), requests
-
-
-def _read_strictly(body: bytes) -> dict[str, Any]:
-    try:
-        given = jiter.from_json(body, catch_duplicate_keys=True, allow_inf_nan=False)
-    except ValueError as e:
-        raise InvalidJSON(f"The body is not strict JSON in UTF-8: {e}.") from None
-    if type(given) is not dict:
-        raise InvalidJSON("The body is not a JSON object.")
-    return given
+    return read_strictly(body), requests
 
 
 def _requests(given: object, as_written: msgspec.Raw | None) -> list[msgspec.Raw]:
@@ -137,17 +122,8 @@ def _requests(given: object, as_written: msgspec.Raw | None) -> list[msgspec.Raw
     return requests
 
 
-def _text(given: Mapping[str, Any], name: str) -> str:
-    if name not in given:
-        raise MissingParameter(f"The field {name!r} is missing{_OR.get(name, '')}.", param=name)
-    value = given[name]
-    if type(value) is not str:
-        raise InvalidParameter(f"{name} must be a string.", param=name)
-    return value
-
-
 def _endpoint(given: Mapping[str, Any]) -> str:
-    endpoint = _text(given, "endpoint")
+    endpoint = text(given, "endpoint")
     if endpoint not in TARGETS:
         raise InvalidParameter(f"endpoint must be one of {ENDPOINTS}.", param="endpoint")
     return endpoint
@@ -156,7 +132,7 @@ def _endpoint(given: Mapping[str, Any]) -> str:
 def _window(given: Mapping[str, Any]) -> str | None:
     if "completion_window" not in given:
         return None
-    window = _text(given, "completion_window")
+    window = text(given, "completion_window")
     hours = _WINDOW.fullmatch(window)
     if hours is None or int(hours[1]) > LONGEST_WINDOW_HOURS:
         says = f"completion_window must be a number of hours from '1h' to '{LONGEST_WINDOW_HOURS}h', such as '24h'."
@@ -194,23 +170,3 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         if type(value) not in (int, float) or not 0 <= value <= most:
             raise InvalidParameter(f"{name} must be a number from 0 to {most}.", param=name)
     return {name: given[name] for name in (*_WHOLE, *_FRACTIONS) if name in given}
-
-
-def _kept(given: object) -> int | None:
-    if given is None:
-        return None
-    param = "output_expires_after"
-    if not isinstance(given, dict):
-        raise InvalidParameter(f"{param} must be an object with anchor and seconds.", param=param)
-    for name in ("anchor", "seconds"):
-        if name not in given:
-            raise MissingParameter(f"{param}.{name} is missing.", param=f"{param}.{name}")
-    if len(given) > 2:
-        raise UnknownParameter(f"{param} takes anchor and seconds, nothing else.", param=param)
-    if given["anchor"] != "created_at":
-        raise InvalidParameter(f"{param}.anchor must be 'created_at'.", param=f"{param}.anchor")
-    seconds = given["seconds"]
-    if type(seconds) is not int or seconds not in KEPT_SECONDS:
-        says = f"{param}.seconds must be a whole number from {KEPT_SECONDS[0]} to {KEPT_SECONDS[-1]}."
-        raise InvalidParameter(says, param=f"{param}.seconds")
-    return seconds

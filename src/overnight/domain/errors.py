@@ -8,12 +8,14 @@ Refusal                      the answer to an API call that is not carried out
 │   ├── UnknownParameter     400  unknown_parameter
 │   ├── EmptyFile            400  empty_file
 │   ├── FileNotUsable        400  file_not_found
+│   ├── UploadNotPending     400  upload_not_pending
 │   ├── DuplicateBatch       400  duplicate_batch
 │   ├── TooManyRequests      400  too_many_requests
 │   └── RequestsRefused      400  the code of the first problem
 ├── Forbidden                403  forbidden
 ├── NotFound                 404  not_found
 │   ├── FileNotFound         404  file_not_found
+│   ├── UploadNotFound       404  upload_not_found
 │   ├── BatchNotFound        404  batch_not_found
 │   └── ModelNotFound        404  model_not_found
 ├── MethodNotAllowed         405  method_not_allowed
@@ -89,6 +91,11 @@ class FileNotUsable(BadRequest):
     do = "Upload the input again with purpose `batch` and use the id of that answer."
 
 
+class UploadNotPending(BadRequest):
+    code = "upload_not_pending"
+    do = "Create a new upload: this one was completed or cancelled, or has expired."
+
+
 class DuplicateBatch(BadRequest):
     code = "duplicate_batch"
     do = "Wait for the batch that the message names, or upload the file again."
@@ -127,6 +134,11 @@ class NotFound(Refusal):
 class FileNotFound(NotFound):
     code = "file_not_found"
     do = "Check the id; deleted files and other owners' files read the same."
+
+
+class UploadNotFound(NotFound):
+    code = "upload_not_found"
+    do = "Check the id; other owners' uploads read the same."
 
 
 class BatchNotFound(NotFound):

@@ -11,6 +11,8 @@ FILE = "file-"
 BATCH = "batch_"
 REQUEST_IN_BATCH = "batch_req_"
 REQUEST = "req_"
+UPLOAD = "upload_"
+PART = "part_"
 
 _random = random.Random(os.urandom(32)).getrandbits  # noqa: S311  names, not secrets
 _HEX = re.compile(r"[0-9a-f]{32}")

@@ -26,6 +26,12 @@ PROBLEMS_SHOWN_ON_FILE = 20
 CHUNK_BYTES = 256 * KIB
 """A stored file is cut at the last line end before this many bytes."""
 
+PART_BYTES = 64 * MIB
+"""The largest part of an upload: what the official clients send."""
+
+MOST_PARTS = 10_000
+"""Parts that one upload may have, those sent again included."""
+
 BLOCK_LINES = 256
 BLOCK_BYTES = MIB
 """A block ends at either; so leasing one never takes more memory than this and one line."""

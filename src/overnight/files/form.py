@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
 from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 
 from overnight.domain.errors import BadRequest, InvalidParameter, MissingParameter, UnsupportedMediaType
+from overnight.domain.fields import KEPT_SECONDS
 from overnight.domain.limits import MIB
 from overnight.files import name
 
@@ -22,8 +24,6 @@ MOST_BESIDE_FILE = MIB
 """Everything of the form that is not the file itself: fields, headers, boundaries, what follows the end."""
 
 KNOWN = ("purpose", "expires_after[anchor]", "expires_after[seconds]")
-SHORTEST_LIFE = 3_600
-LONGEST_LIFE = 2_592_000
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -44,13 +44,18 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class Form:
-    """Feed it the body: it hands back the file's bytes and keeps what it knows of the rest."""
+    """Feed it the body: it hands back the file's bytes and keeps what it knows of the rest.
 
-    def __init__(self, boundary: bytes) -> None:
+    `file_field` is the field that holds the file; of the others those in `known` are kept.
+    """
+
+    def __init__(self, boundary: bytes, file_field: str = "file", known: Collection[str] = KNOWN) -> None:
         self.filename: str | None = None
         """The cleaned name of the file, from when its part begins."""
         self.fields: dict[str, str] = {}
         self.is_complete = False
+        self._file_field = file_field
+        self._known = known
         self._beside_file = 0
         self._found: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
@@ -84,17 +89,18 @@ class Form:
         self._beside_file += len(data) - sum(map(len, self._found))
         if self._beside_file > MOST_BESIDE_FILE:
             raise BadRequest(
-                f"The form holds more than {MOST_BESIDE_FILE:,} bytes beside the file, which goes in the field `file`."
+                f"The form holds more than {MOST_BESIDE_FILE:,} bytes beside the file, which goes in the field "
+                f"`{self._file_field}`."
             )
         return self._found
 
     def end(self) -> None:
-        """Check that the whole form came, with a file and the right purpose. Raises BadRequest."""
+        """Check that the whole form came, with a file and, where one is known, a purpose. Raises BadRequest."""
         if not self.is_complete:
             raise BadRequest("The form ends before its closing boundary: the upload was cut. Send it again.")
         if self.filename is None:
-            raise MissingParameter("The form has no field `file`.", param="file")
-        if "purpose" not in self.fields:
+            raise MissingParameter(f"The form has no field `{self._file_field}`.", param=self._file_field)
+        if "purpose" in self._known and "purpose" not in self.fields:
             raise MissingParameter("The form has no field `purpose`; send `batch`.", param="purpose")
 
     def life(self) -> timedelta | None:
@@ -139,18 +145,23 @@ class Form:
     def _end_headers(self) -> None:
         disposition = name.read_parameters(self._headers.get(b"content-disposition", b""))
         field = disposition.get("name")
-        self._in_file = field == "file"
-        self._field = field if field in KNOWN else None
+        self._in_file = field == self._file_field
+        self._field = field if field in self._known else None
         self._content.clear()
         if self._in_file:
             self._begin_file(disposition.get("filename", ""))
 
     def _begin_file(self, filename: str) -> None:
         if self.filename is not None:
-            raise InvalidParameter("The form has more than one field `file`; upload one file at a time.", param="file")
+            raise InvalidParameter(
+                f"The form has more than one field `{self._file_field}`; upload one file at a time.",
+                param=self._file_field,
+            )
         encoding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
         if encoding not in (b"binary", b"8bit", b"7bit"):
-            raise InvalidParameter("The file must come as it is, without a Content-Transfer-Encoding.", param="file")
+            raise InvalidParameter(
+                "The file must come as it is, without a Content-Transfer-Encoding.", param=self._file_field
+            )
         self.filename = name.clean(filename)
 
     def _add_content(self, data: bytes, start: int, end: int) -> None:
@@ -184,8 +195,8 @@ def _checked(field: str, value: str) -> str:
                 raise InvalidParameter("The anchor must be `created_at`.", param=field)
         case _:
             is_number = value.isascii() and value.isdecimal() and len(value) <= 9
-            if not is_number or not SHORTEST_LIFE <= int(value) <= LONGEST_LIFE:
+            if not is_number or int(value) not in KEPT_SECONDS:
                 raise InvalidParameter(
-                    f"The seconds must be a whole number from {SHORTEST_LIFE:,} to {LONGEST_LIFE:,}.", param=field
+                    f"The seconds must be a whole number from {KEPT_SECONDS[0]:,} to {KEPT_SECONDS[-1]:,}.", param=field
                 )
     return value

@@ -80,9 +80,9 @@ async def touch(store: Store, file: int) -> None:
         raise FileGone
 
 
-async def finish(store: Store, file: int, finding: Finding, lives: timedelta | None) -> Row:
+async def finish(where: Store | Session, file: int, finding: Finding, lives: timedelta | None) -> Row:
     """Make an arriving file visible to its owner; it expires after `lives`. Raises FileGone if it was given up."""
-    row = await store.row(
+    row = await where.row(
         _SQL["finish_if_arriving"],
         file=file,
         bytes=finding.size,

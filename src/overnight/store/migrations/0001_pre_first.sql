@@ -43,13 +43,32 @@ CREATE TABLE served (
     PRIMARY KEY (worker, model)
 );
 
+-- A file that is sent in parts. It can be added to and completed until `until`: when it expires, or later where
+-- putting it together began before.
+CREATE TABLE upload (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id uuid NOT NULL UNIQUE,
+    owner bigint NOT NULL REFERENCES account,
+    filename text NOT NULL,
+    bytes bigint NOT NULL,
+    state text NOT NULL CHECK (state IN ('pending', 'completed', 'cancelled', 'expired')),
+    file_id uuid,
+    file_lives interval,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    until timestamptz NOT NULL,
+    CHECK ((state = 'completed') = (file_id IS NOT NULL))
+);
+CREATE INDEX upload_pending ON upload (until) WHERE state = 'pending';
+CREATE INDEX upload_ended ON upload (until) WHERE state <> 'pending';
+
 CREATE TABLE file (
     no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id uuid NOT NULL UNIQUE,
     owner bigint NOT NULL REFERENCES account,
     purpose text NOT NULL CHECK (purpose IN ('batch', 'batch_output')),
     filename text NOT NULL,
-    state text NOT NULL CHECK (state IN ('arriving', 'ready', 'deleted')),
+    state text NOT NULL CHECK (state IN ('arriving', 'ready', 'part', 'deleted')),
     bytes bigint NOT NULL DEFAULT 0,
     lines integer NOT NULL DEFAULT 0,
     sha256 bytea,
@@ -59,15 +78,20 @@ CREATE TABLE file (
     -- An output is no copy: it is the segments of this kind of its batch.
     batch bigint,
     kind smallint,
+    -- A part of an upload is stored as a file is, and never becomes one.
+    upload bigint REFERENCES upload,
     created_at timestamptz NOT NULL DEFAULT now(),
     touched_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz,
-    CHECK (state <> 'ready' OR sha256 IS NOT NULL)
+    CHECK (state <> 'ready' OR sha256 IS NOT NULL),
+    CHECK (state <> 'part' OR upload IS NOT NULL),
+    CHECK (state <> 'ready' OR upload IS NULL)
 );
 CREATE INDEX file_of_owner ON file (owner, created_at DESC, no DESC) WHERE state = 'ready';
 CREATE INDEX file_expiring ON file (expires_at) WHERE state = 'ready';
 CREATE INDEX file_unfinished ON file (touched_at) WHERE state = 'arriving';
 CREATE INDEX file_to_purge ON file (touched_at) WHERE state = 'deleted';
+CREATE INDEX file_of_upload ON file (upload) WHERE upload IS NOT NULL;
 CREATE UNIQUE INDEX file_of_batch ON file (batch, kind) WHERE batch IS NOT NULL;
 
 CREATE TABLE file_chunk (

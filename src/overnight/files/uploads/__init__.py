@@ -1,0 +1,1 @@
+"""Uploads: files that are sent in parts and put together at the end."""
