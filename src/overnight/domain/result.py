@@ -8,8 +8,21 @@ import msgspec
 
 from overnight.domain import ids
 from overnight.domain.outcome import Try
+from overnight.domain.states import Status
 
 _encode = msgspec.json.encode
+
+_NEVER_RAN = {
+    Status.CANCELLED: ("batch_cancelled", "The batch was cancelled before this request"),
+    Status.EXPIRED: ("batch_expired", "The batch's window closed before this request"),
+    Status.FAILED: ("batch_failed", "The batch failed before this request"),
+}
+
+
+def never_ran(ends_as: Status, tries: int) -> tuple[str, str]:
+    """The code and the sentence for a request that a batch's end has left without an answer."""
+    code, says = _NEVER_RAN[ends_as]
+    return code, f"{says} was run{' again' if tries else ''}."
 
 
 def text(value: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Writes the blocks of a batch while its file is checked; none of them can be leased before the batch starts."""
+"""Writes the blocks and the roll of a batch while it is checked; nothing can be leased before the batch starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from overnight.domain.plan import Block
-from overnight.store import batches, blocks
+from overnight.store import batches, blocks, rolls
 from overnight.store.life import hold_fence
 from overnight.store.pool import Session, Store
 
@@ -30,6 +30,7 @@ class Ingest:
         self._seq = 0
         self._group: list[blocks.Packed] = []
         self._bytes = 0
+        self._roll = rolls.Writer()
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Session]:
@@ -43,11 +44,17 @@ class Ingest:
     async def clear(self) -> None:
         """Remove what a check that was interrupted, or found problems, has left behind; in bounded pieces."""
         self._group.clear()
+        self._roll.clear()
         self._bytes = self._seq = 0
         more = True
         while more:
             async with self.held() as session:
                 more = await blocks.delete_some(session, self._batch)
+                more |= await rolls.delete_some(session, self._batch)
+
+    def name(self, line: int, custom_id: str) -> None:
+        """Put a request on the roll; they come in the order of their lines, each before its block."""
+        self._roll.add(line, custom_id)
 
     async def add(self, block: Block, model: str) -> None:
         """Take a block, and write the group when it is large enough."""
@@ -64,6 +71,7 @@ class Ingest:
         """Write what is left and let the batch run, in one transaction."""
         async with self.held() as session:
             await self._write(session, model)
+            await self._roll.write(session, self._batch, whole=True)
             if not await batches.start_if_validated(session, self._batch, self._worker, model, total):
                 raise Lost
 
@@ -73,3 +81,4 @@ class Ingest:
             self._seq += len(self._group)
             self._group.clear()
             self._bytes = 0
+            await self._roll.write(session, self._batch)

@@ -19,12 +19,6 @@ class _Named(msgspec.Struct):
 
 _read_name = msgspec.json.Decoder(_Named).decode
 
-_SAYS = {
-    Status.CANCELLED: ("batch_cancelled", "The batch was cancelled before this request"),
-    Status.EXPIRED: ("batch_expired", "The batch's window closed before this request"),
-    Status.FAILED: ("batch_failed", "The batch failed before this request"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class LastError:
@@ -54,7 +48,6 @@ def answers_for(batch: UUID, ends_as: Status, left: Leftovers) -> list[Answer]:
     In an expired batch a request that waited to be tried again failed with its last error. All others never ran:
     cancelled ones are in no count, the others count as failed.
     """
-    code, says = _SAYS[ends_as]
     found = []
     for line, request in zip(left.lines, left.requests, strict=True):
         if line in left.answered:
@@ -62,7 +55,7 @@ def answers_for(batch: UUID, ends_as: Status, left: Leftovers) -> list[Answer]:
         tries = left.tries.get(line, 0)
         error = left.errors.get(line) if ends_as is Status.EXPIRED else None
         if error is None:
-            error = LastError(code, f"{says} was run{' again' if tries else ''}.", None)
+            error = LastError(*result.never_ran(ends_as, tries), None)
         text = result.failed(batch, line, _read_name(request).custom_id, error.code, error.message, error.status)
         found.append(
             Answer(

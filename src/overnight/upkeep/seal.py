@@ -8,7 +8,7 @@ from uuid import UUID
 
 from overnight.domain import events, ids
 from overnight.domain.states import Status
-from overnight.store import answers, batches, blocks, files, leases
+from overnight.store import answers, batches, blocks, files, leases, rolls
 from overnight.store.answers import ERROR, OUTPUT, Fenced
 from overnight.store.blocks import Closed
 from overnight.store.life import hold_fence
@@ -80,7 +80,8 @@ class _Sealing:
         """What the check had stored before the batch was cancelled: none of it ran, and none of it has a name."""
         async with self._store.transaction() as session:
             await self._held(session)
-            return await blocks.delete_some(session, self._no)
+            more = await blocks.delete_some(session, self._no)
+            return await rolls.delete_some(session, self._no) or more
 
     async def _answer_some(self) -> bool:
         """Write the error lines of a few blocks; False when no block is left that could be leased."""

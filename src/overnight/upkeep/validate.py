@@ -131,11 +131,12 @@ class _Checking:
     def _plan(self, planner: Planner, lines: Lines) -> list[Block]:
         """Check and plan some lines; a batch with a problem will not run, so nothing of it is planned any more."""
         check = self._check
-        read, add = check.read, planner.add
+        read, add, name = check.read, planner.add, self._ingest.name
         full: list[Block] = []
         for number, line in lines:
             request = read(number, line)
             if request is not None and line is not None and check.problem_count == 0:
+                name(number, request.custom_id)
                 full += add(number, line, request.custom_id, group_of(request))
         return full
 

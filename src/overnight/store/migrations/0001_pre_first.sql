@@ -204,6 +204,19 @@ ALTER TABLE block ALTER data SET STORAGE EXTERNAL;
 CREATE INDEX block_ready ON block (batch, seq) WHERE state = 'ready';
 CREATE INDEX block_leased ON block (batch, worker) WHERE state = 'leased';
 
+-- Who is in a batch: the custom ids of up to 512 requests in the order of their lines, as compressed JSON. Blocks hold
+-- requests in the order in which they run; a page in the order of submission must not look for its lines in all of them.
+CREATE TABLE roll (
+    batch bigint NOT NULL,
+    first integer NOT NULL,
+    count integer NOT NULL,
+    -- Null where they follow each other without a gap, from `first` on.
+    lines integer[],
+    ids bytea NOT NULL,
+    PRIMARY KEY (batch, first)
+) PARTITION BY RANGE (batch);
+ALTER TABLE roll ALTER ids SET STORAGE EXTERNAL;
+
 -- What a worker is about to send, written down before: a group of lines of one batch. `no` counts a worker's groups,
 -- `blocks` are those that the lines belong to, so that the tries of a block are found without reading all groups.
 CREATE TABLE attempt (
@@ -279,7 +292,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtext('overnight.open_day'));
-    FOREACH parent IN ARRAY ARRAY['block', 'attempt', 'segment', 'answer', 'call'] LOOP
+    FOREACH parent IN ARRAY ARRAY['block', 'roll', 'attempt', 'segment', 'answer', 'call'] LOOP
         EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF %I FOR VALUES FROM (%s) TO (%s)',
                        parent || '_' || day, parent, low, high);
     END LOOP;

@@ -1,0 +1,152 @@
+"""What a page of results costs, over HTTP: finished, half done and untouched batches whose blocks are reordered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import uvloop
+
+from benchmarks.dispatch import CHAT, lines
+from benchmarks.validate import upload
+from overnight.api.app import Deps, create_app
+from overnight.api.listen import listening
+from overnight.batches.create import create
+from overnight.batches.request import read_create
+from overnight.batches.shape import BatchView
+from overnight.domain import events, ids, result
+from overnight.domain.limits import Limits
+from overnight.files.upload import receive
+from overnight.loops import Bell
+from overnight.store import accounts, answers, leases
+from overnight.store.answers import OUTPUT, Answer
+from overnight.store.embedded import ensure
+from overnight.store.leases import Wanted
+from overnight.store.life import Life
+from overnight.store.migrate import migrate
+from overnight.store.pool import Store
+from overnight.store.served import Offer, serve
+from overnight.upkeep.deps import Upkeep
+from overnight.upkeep.seal import Seal
+from overnight.upkeep.validate import Validate
+
+LINES = int(os.environ.get("BENCH_LINES", "200000"))
+PAGES = 200
+FLUSH = 700
+
+
+class Rig:
+    """A batch, and what answers its requests as a worker would: in the order of its blocks, a flush at a time."""
+
+    def __init__(self, store: Store, life: Life, batch: BatchView, url: str) -> None:
+        self.store, self.life, self.batch, self.url = store, life, batch, url
+        self.groups = 0
+        chance = random.Random(1)
+        words = [f"{chance.getrandbits(40):x}" for _ in range(4_000)]
+        self.texts = [" ".join(chance.choices(words, k=90)).encode() for _ in range(2_000)]
+
+    async def answer(self, most: int) -> None:
+        """Lease blocks, write their requests down and answer them."""
+        wanted = Wanted(models=None, other_models=(), most=most, of_each=most)
+        async with self.store.session() as session:
+            blocks, _ = await leases.lease(session, self.life.no, wanted)
+            numbers = []
+            for block in blocks:
+                self.groups += 1
+                given = (self.batch.no, self.life.no, self.groups, [block.seq], block.lines)
+                await session.connection.execute("INSERT INTO attempt VALUES ($1, $2, $3, $4, $5)", *given)
+                numbers += block.lines
+            for at in range(0, len(numbers), FLUSH):
+                found = [self.of_line(line) for line in numbers[at : at + FLUSH]]
+                await answers.record(session, self.life.no, [(self.batch.no, found)])
+            done = [(block.batch.no, block.seq, True) for block in blocks]
+            await leases.end_leases(session, self.life.no, done)
+
+    def of_line(self, line: int) -> Answer:
+        body = b'{"choices":[{"message":{"role":"assistant","content":"%b"}}]}' % self.texts[line % len(self.texts)]
+        text = result.answered(self.batch.id, line, f"request-{line}", "req_1", 200, body)
+        return Answer(line, text, OUTPUT, tries=1, status=200)
+
+    async def measure(self, what: str, limit: int = 100) -> None:
+        """Ask for pages anywhere in the batch, one after the other."""
+        times, chance = [], random.Random(2)
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as http:
+            for _ in range(PAGES):
+                after = ids.of_request(self.batch.id, chance.randrange(LINES - limit - 1))
+                began = time.perf_counter()
+                answer = await http.get(
+                    f"/v1/batches/{self.batch.public_id}/results", params={"limit": limit, "after": after}
+                )
+                times.append((time.perf_counter() - began) * 1e3)
+                assert len(answer.json()["data"]) == limit, answer.text[:500]
+        p95 = statistics.quantiles(times, n=20)[-1]
+        print(f"| {what}, {limit} a page | {statistics.median(times):.1f} ms | {p95:.1f} ms |", flush=True)
+
+
+async def measure(folder: Path) -> None:
+    """Take in a batch and answer it bit by bit."""
+    async with await ensure(folder) as database:
+        store = await Store(database.dsn).open()
+        async with store.session() as session:
+            await migrate(session.connection)
+        life = Life(store)
+        await life.begin()
+        await serve(store, life.no, [Offer("mock", (), None, ("chat",))])
+        owner, limits = await accounts.local_owner(store), Limits()
+        content = b"\n".join(lines(LINES)) + b"\n"
+        file = await receive(store, limits, owner, "multipart/form-data; boundary=cut", upload(content))
+        new = read_create(f'{{"input_file_id":"{ids.show(ids.FILE, file.id)}","endpoint":"{CHAT}"}}'.encode())
+        batch = await create(store, limits, owner, new)
+        upkeep = Upkeep(store, life, limits)
+        while await Validate(upkeep).round():
+            pass
+        deps = Deps(store, limits, owner, health=_well, bell=Bell())
+        async with listening(create_app(deps), "127.0.0.1", 0) as url:
+            rig = Rig(store, life, batch, url)
+            print(f"{LINES:,} requests\n\n| batch | p50 | p95 |\n|---|---|---|")
+            await rig.measure("nothing answered")
+            blocks = LINES // 256
+            await rig.answer(blocks // 2)
+            wanted = Wanted(models=None, other_models=(), most=100, of_each=100)
+            async with store.session() as session:
+                held, _ = await leases.lease(session, life.no, wanted)
+                await session.connection.execute("ANALYZE")
+            await rig.measure("half answered, 100 blocks leased")
+            async with store.session() as session:
+                await leases.end_leases(session, life.no, [(b.batch.no, b.seq, False) for b in held])
+            await rig.answer(2 * blocks)
+            while await Seal(upkeep).round():
+                pass
+            await rig.measure("finished")
+            await rig.measure("finished", 1000)
+        for table in ("roll", "block", "segment", "answer"):
+            async with store.session() as session:
+                size = await session.connection.fetchval(
+                    "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = $1::regclass",
+                    table,
+                )
+            print(f"{table}: {size / LINES:.1f} bytes a request")
+        await life.end()
+        await store.close()
+
+
+async def _well() -> str | None:
+    await asyncio.sleep(0)
+    return None
+
+
+def main() -> None:
+    """Measure in a fresh embedded database."""
+    events.set_up_logging("error")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        uvloop.run(measure(Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

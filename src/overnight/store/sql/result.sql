@@ -1,0 +1,68 @@
+-- name: find_streams
+-- Where a batch stands, and how much its two result streams hold.
+SELECT no, id, status, ends_as, in_progress_at, ended_at, output_bytes, output_lines, error_bytes, error_lines
+FROM batch
+WHERE owner = :owner AND id = :id;
+
+-- name: list_answers
+-- Answers in the order of their lines, each frame once, with the first answer that lies in it. Frames come up to so many
+-- bytes in all, and the first one always.
+SELECT p.line, p.kind, p.code, p.tries, p.segment, p.frame_at, p.frame_index,
+    CASE WHEN p.upto <= :most_bytes OR p.upto = p.frame_bytes
+        THEN substring(s.data FROM p.frame_at + 1 FOR p.frame_bytes) END AS frame
+FROM (
+    SELECT f.*, sum(CASE WHEN f.is_first THEN f.frame_bytes ELSE 0 END) OVER (ORDER BY f.line) AS upto
+    FROM (
+        SELECT a.*, row_number() OVER (PARTITION BY kind, segment, frame_at ORDER BY line) = 1 AS is_first
+        FROM (
+            SELECT line, kind, code, tries, segment, frame_at, frame_bytes, frame_index
+            FROM answer
+            WHERE batch = :batch AND line BETWEEN :first AND :last
+            ORDER BY line
+            LIMIT :most
+        ) AS a
+    ) AS f
+) AS p
+LEFT JOIN segment s ON p.is_first AND s.batch = :batch AND s.kind = p.kind AND s.starts = p.segment
+ORDER BY p.line;
+
+-- name: has_answer
+-- Whether a line of a batch is answered; in a batch that has ended each one is.
+SELECT line FROM answer WHERE batch = :batch AND line = :line;
+
+-- name: find_answer_after
+-- The line whose answer has so many before it.
+SELECT line FROM answer WHERE batch = :batch ORDER BY line OFFSET :skipped LIMIT 1;
+
+-- name: describe_unanswered
+-- Of some lines without an answer: whether each runs, how many tries it used up, and how the last of these failed.
+-- One runs that was written down by the worker that holds its block, more often than failures of it were noted since.
+WITH leased AS MATERIALIZED (
+    SELECT k.seq, k.worker, l.line
+    FROM block k CROSS JOIN unnest(k.lines) AS l (line)
+    WHERE k.batch = :batch AND k.state = 'leased' AND l.line = ANY (:lines::integer[])
+), sent AS MATERIALIZED (
+    SELECT h.line, count(*) AS times
+    FROM attempt a CROSS JOIN unnest(a.lines) AS t (line) JOIN leased h ON h.line = t.line AND h.worker = a.worker
+    WHERE a.batch = :batch AND a.blocks && ARRAY (SELECT DISTINCT seq FROM leased)
+    GROUP BY h.line
+)
+SELECT w.line, coalesce(sent.times, 0) > noted.by_holder AS is_running,
+    greatest(coalesce(noted.sent, 0) - noted.uncounted, 0)::integer AS tries,
+    failed.code, failed.message, failed.status
+FROM unnest(:lines::integer[]) AS w (line)
+LEFT JOIN leased ON leased.line = w.line
+LEFT JOIN sent ON sent.line = w.line
+CROSS JOIN LATERAL (
+    SELECT max(try) AS sent, count(*) FILTER (WHERE NOT counted) AS uncounted,
+        count(*) FILTER (WHERE worker = leased.worker) AS by_holder
+    FROM call
+    WHERE batch = :batch AND line = w.line
+) AS noted
+LEFT JOIN LATERAL (
+    SELECT code, message, status
+    FROM call
+    WHERE batch = :batch AND line = w.line AND counted
+    ORDER BY try DESC, at DESC
+    LIMIT 1
+) AS failed ON true;
