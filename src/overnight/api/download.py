@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -25,14 +25,20 @@ _UNSAFE_IN_QUOTES = re.compile(r"[^ !#$&-\[\]-~]")
 
 
 def download(
-    request: Request, *, etag: str, filename: str, size: int, read: Callable[[int, int], AsyncIterator[bytes]]
+    request: Request,
+    *,
+    etag: str,
+    filename: str,
+    size: int,
+    read: Callable[[int, int], AsyncIterator[bytes]],
+    more: Mapping[str, str] | None = None,
 ) -> Response[Any]:
     """Answer a GET or HEAD of `size` bytes, of which `read(start, stop)` yields those that are sent.
 
-    `etag` is the strong validator of the bytes, quotes included.
+    `etag` is the strong validator of the bytes, quotes included; `more` are headers that go along.
     """
     given = request.headers.get
-    headers = {"etag": etag, "accept-ranges": "bytes", "content-disposition": disposition(filename)}
+    headers = {"etag": etag, "accept-ranges": "bytes", "content-disposition": disposition(filename), **(more or {})}
     if is_known(given("if-none-match"), etag):
         return Response(b"", status_code=304, headers=headers)
     if request.method == HttpMethod.HEAD:

@@ -102,3 +102,15 @@ def _open(rows: Sequence[Row]) -> Iterator[Result]:
 
 def _place(row: Row) -> Place:
     return row["kind"], row["segment"], row["frame_at"]
+
+
+async def find_byte(store: Store, batch: int, kind: int, skipped: int) -> int:
+    """Where in a result stream the line begins that `skipped` others stand before; the stream must have so many."""
+    if skipped == 0:
+        return 0
+    row = await store.row(_SQL["find_segment_of_line"], batch=batch, kind=kind, skipped=skipped)
+    if row is None:
+        raise LookupError(f"stream {kind} of batch {batch} has no line {skipped}")
+    lines = zstd.decompress(row["data"]).split(b"\n", skipped - row["lines_before"])
+    starts: int = row["starts"]
+    return starts + sum(len(line) + 1 for line in lines[:-1])

@@ -66,3 +66,11 @@ LEFT JOIN LATERAL (
     ORDER BY try DESC, at DESC
     LIMIT 1
 ) AS failed ON true;
+
+-- name: find_segment_of_line
+-- The segment of a result stream that holds its line `skipped`; callers who go on ask for one near the end.
+SELECT starts, lines_before, data
+FROM segment
+WHERE batch = :batch AND kind = :kind AND lines_before <= :skipped
+ORDER BY starts DESC
+LIMIT 1;
