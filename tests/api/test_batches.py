@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from overnight.domain.limits import Limits
 from tests.api.conftest import Serve, ServedApp, request
+from tests.batches.factory import make_factory
 
 JSON = {"content-type": "application/json"}
 
@@ -107,7 +108,7 @@ async def test_a_list_parameter_out_of_range_is_refused_by_name(served_app: Serv
 
 async def test_unknown_ids_of_any_form_are_not_found(served_app: ServedApp) -> None:
     for name in ("batch_1", "file-" + uuid4().hex, "batch_" + uuid4().hex, "%00", "☂", "%ff", "x" * 3000):
-        for method, suffix in (("GET", ""), ("HEAD", ""), ("POST", "/cancel")):
+        for method, suffix in (("GET", ""), ("HEAD", ""), ("DELETE", ""), ("POST", "/cancel")):
             response = await served_app.http.request(method, f"/v1/batches/{name}{suffix}")
             assert (name, method, response.status_code) == (name, method, 404)
             assert method == "HEAD" or response.json()["error"]["code"] == "batch_not_found"
@@ -170,3 +171,23 @@ async def test_json_may_say_that_it_is_utf_8(served_app: ServedApp) -> None:
     for kind in ("application/json", 'Application/JSON; charset="UTF-8"', "application/json;charset=utf-8"):
         response = await served_app.http.post("/v1/batches", content=b"[]", headers={"content-type": kind})
         assert (kind, response.json()["error"]["code"]) == (kind, "invalid_json")
+
+
+async def test_a_batch_is_deleted_for_good(served_app: ServedApp) -> None:
+    batch = await served_app.create()
+    response = await served_app.http.delete(f"/v1/batches/{batch['id']}")
+    assert (response.status_code, response.json()) == (
+        200, {"id": batch["id"], "object": "batch.deleted", "deleted": True}
+    )  # fmt: skip
+    assert (await served_app.http.get(f"/v1/batches/{batch['id']}")).status_code == 404
+    again = await served_app.http.delete(f"/v1/batches/{batch['id']}")
+    assert (again.status_code, again.json()["error"]["code"]) == (404, "batch_not_found")
+
+
+async def test_deleting_what_runs_is_refused_in_a_way_that_no_client_repeats(served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    batch = await make.running()
+    await make.lease(batch)
+    response = await served_app.http.delete(f"/v1/batches/{batch.public_id}")
+    assert (response.status_code, response.json()["error"]["code"]) == (409, "batch_running")
+    assert response.headers["x-should-retry"] == "false"

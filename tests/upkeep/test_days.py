@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from overnight.store.days import open_day
-from overnight.upkeep.days import OpenDays
+from overnight.upkeep.days import DropDays, OpenDays
 from tests.batches.factory import Factory
 
-TABLES = ("block", "attempt", "segment", "answer", "call")
+TABLES = ("block", "roll", "attempt", "segment", "answer", "call")
 ALL_OPEN = {table: [0, 1, 2] for table in TABLES}
 
 
@@ -50,3 +50,51 @@ async def test_opening_gives_way_where_a_table_is_in_use_for_long(make: Factory)
     assert 5 not in (await opened(make))["block"]
     await open_day(make.store, 5)
     assert (await opened(make))["block"] == [0, 1, 5]
+
+
+async def open_past(make: Factory, *ago: int) -> list[int]:
+    """Open days of the past and return their numbers."""
+    days = []
+    for n in ago:
+        days.append(await make.value("SELECT days_since_1970(now()) - $1::integer", n))
+        await make.run("SELECT open_day($1)", days[-1])
+    return days
+
+
+async def drop_all(make: Factory) -> None:
+    while await DropDays(make.deps).round():
+        pass
+
+
+async def test_days_without_a_batch_are_dropped_and_yesterday_is_not(make: Factory) -> None:
+    await open_past(make, 1, 2, 400)
+    await drop_all(make)
+    assert await opened(make) == {table: [-1, 0, 1] for table in TABLES}
+
+
+async def test_a_day_stays_until_its_last_batch_is_gone_and_no_download_of_it_is_under_way(make: Factory) -> None:
+    with_batch, lately, long_ago = await open_past(make, 10, 9, 8)
+    await make.run(
+        "INSERT INTO batch (no, id, owner, target, endpoint, source, status, completion_window, retention)"
+        " SELECT $1::bigint << 32, gen_random_uuid(), no, 'chat', '/v1/chat/completions', 'file', 'validating',"
+        " '24h', '7 days' FROM account WHERE name = 'local'",
+        with_batch,
+    )
+    for day, since in ((lately, "59 minutes"), (long_ago, "61 minutes")):
+        await make.run(
+            "INSERT INTO deleted_batch (no, id, owner, deleted_at, rows_go_at)"
+            " VALUES (($1::bigint << 32) + 5, gen_random_uuid(), 1, now() - $2::text::interval, now() + '1 day')",
+            *(day, since),
+        )
+    await drop_all(make)
+    assert await opened(make) == {table: [-10, -9, 0, 1] for table in TABLES}
+
+
+async def test_dropping_gives_way_where_a_table_is_in_use_and_comes_again(make: Factory) -> None:
+    await open_past(make, 5)
+    async with make.open_transaction() as session:
+        await session.connection.execute("LOCK TABLE block IN ACCESS SHARE MODE")
+        await drop_all(make)
+        assert (await opened(make))["block"] == [-5, 0, 1]
+    await drop_all(make)
+    assert await opened(make) == {table: [0, 1] for table in TABLES}

@@ -15,7 +15,7 @@ async def test_all_rounds_of_an_idle_deployment_find_nothing(make: Factory) -> N
         names.append(name)
         assert every > 0
         assert await one_round() is False, name
-    assert set(names) == {"validate", "seal", "follow", "expire", "rescue", "purge", "open days"}
+    assert set(names) == {"validate", "seal", "follow", "expire", "rescue", "purge", "open days", "drop days"}
 
 
 async def test_a_batch_goes_its_way_through_the_rounds(make: Factory) -> None:

@@ -1,10 +1,10 @@
-"""/v1/batches: hand over, look at, list, cancel."""
+"""/v1/batches: hand over, look at, list, cancel, delete."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from litestar import post, route
+from litestar import delete, post, route
 
 from overnight.api import parameters
 from overnight.api.auth import authorise
@@ -12,6 +12,7 @@ from overnight.api.body import read_json
 from overnight.api.deps import READ, Deps, Request, deps_of, refuse_if_disk_is_low
 from overnight.batches import cancel as cancelling
 from overnight.batches import create as creating
+from overnight.batches import delete as deleting
 from overnight.batches import find, idempotency
 from overnight.batches.idempotency import Key
 from overnight.batches.shape import BatchView, as_json
@@ -94,4 +95,14 @@ async def cancel_batch(request: Request) -> dict[str, Any]:
     return as_json(batch)
 
 
-ROUTES = [create_batch, list_batches, show_batch, cancel_batch]
+@delete("/v1/batches/{batch_id:str}", status_code=200)
+async def delete_batch(request: Request) -> dict[str, Any]:
+    """Delete a batch with its requests and results, for good."""
+    deps = deps_of(request)
+    batch_id = parameters.in_path(request, "batch_id")
+    await deleting.delete(deps.store, authorise(request), batch_id)
+    deps.bell.ring()
+    return {"id": batch_id, "object": "batch.deleted", "deleted": True}
+
+
+ROUTES = [create_batch, list_batches, show_batch, cancel_batch, delete_batch]

@@ -21,6 +21,7 @@ Refusal                      the answer to an API call that is not carried out
 ├── MethodNotAllowed         405  method_not_allowed
 ├── KeyReused                409  idempotency_key_reused
 ├── BatchGone                410  batch_deleted
+├── BatchRunning             409  batch_running
 ├── TooLarge                 413  too_large
 ├── UnsupportedMediaType     415  unsupported_media_type
 ├── RangeNotSatisfiable      416  range_not_satisfiable
@@ -170,6 +171,13 @@ class BatchGone(Refusal):
     status = 410
     kind = "invalid_request_error"
     do = "Use a new `Idempotency-Key`; the batch that was made with this one has been deleted."
+
+
+class BatchRunning(Refusal):
+    code = "batch_running"
+    status = 409
+    kind = "invalid_request_error"
+    do = "Cancel the batch and wait until nothing of it runs; then delete it."
 
 
 class TooLarge(Refusal):

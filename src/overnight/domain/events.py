@@ -30,6 +30,8 @@ _FACTS = {
     "batch_started": _Fact(logging.INFO, "a batch was checked and may run"),
     "batch_cancelling": _Fact(logging.INFO, "a batch is being cancelled"),
     "batch_closed": _Fact(logging.WARNING, "a batch's window closed before it was done"),
+    "batch_deleted": _Fact(logging.INFO, "a batch was deleted"),
+    "days_dropped": _Fact(logging.INFO, "tables of days of which no batch is left were dropped"),
     "batch_ended": _Fact(logging.INFO, "a batch reached its final state"),
     "worker_registered": _Fact(logging.INFO, "this process may run requests"),
     "worker_declared_dead": _Fact(logging.WARNING, "a worker's heartbeat went stale: its blocks go back"),

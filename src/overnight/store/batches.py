@@ -102,9 +102,9 @@ async def find_batch_no(store: Store, batch_id: str) -> int | None:
 
 
 async def find_place(session: Session, owner: int, batch_id: UUID) -> int | None:
-    """The number of an owner's batch."""
-    row = await session.row(_SQL["find_batch_no"], id=batch_id)
-    return None if row is None or row["owner"] != owner else row["no"]
+    """The number of an owner's batch, also of one that was deleted lately."""
+    row = await session.row(_SQL["find_place"], id=batch_id, owner=owner)
+    return None if row is None else row["no"]
 
 
 async def page(

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from overnight.loops import Round
-from overnight.upkeep.days import OpenDays
+from overnight.upkeep.days import DropDays, OpenDays
 from overnight.upkeep.deps import Upkeep as Upkeep
 from overnight.upkeep.expire import Expire
 from overnight.upkeep.follow import Follow
@@ -29,6 +29,7 @@ def rounds(deps: Upkeep) -> list[tuple[str, Round, float]]:
         ("rescue", paced(Rescue(deps).round, 2.0), 2.0),
         ("purge", paced(Purge(deps).round, 30.0), 30.0),
         ("open days", paced(OpenDays(deps).round, 3600.0), 3600.0),
+        ("drop days", paced(DropDays(deps).round, 600.0), 600.0),
     ]
 
 

@@ -169,6 +169,7 @@ CREATE INDEX batch_of_owner ON batch (owner, no DESC);
 CREATE INDEX batch_unfinished ON batch (no)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 CREATE INDEX batch_ended ON batch (ended_at, no) WHERE ended_at IS NOT NULL;
+CREATE INDEX batch_retained ON batch ((ended_at AT TIME ZONE 'UTC' + retention)) WHERE ended_at IS NOT NULL;
 CREATE UNIQUE INDEX batch_unfinished_of_file ON batch (input_file)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 
@@ -185,6 +186,18 @@ CREATE TABLE idempotency (
     PRIMARY KEY (owner, key)
 );
 CREATE INDEX idempotency_of_batch ON idempotency (batch);
+
+-- Batches that are gone for everybody. Their rows of requests are removed later, in pieces or with their day;
+-- their names are kept a while longer.
+CREATE TABLE deleted_batch (
+    no bigint PRIMARY KEY,
+    id uuid NOT NULL UNIQUE,
+    owner bigint NOT NULL,
+    deleted_at timestamptz NOT NULL DEFAULT now(),
+    rows_go_at timestamptz NOT NULL,
+    emptied boolean NOT NULL DEFAULT false
+);
+CREATE INDEX deleted_batch_to_empty ON deleted_batch (rows_go_at) WHERE NOT emptied;
 
 CREATE TABLE block (
     batch bigint NOT NULL,
@@ -296,6 +309,12 @@ BEGIN
         EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF %I FOR VALUES FROM (%s) TO (%s)',
                        parent || '_' || day, parent, low, high);
     END LOOP;
+END $$;
+
+-- Remove one table's rows of one day.
+CREATE FUNCTION drop_partition(name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('DROP TABLE IF EXISTS %I', name);
 END $$;
 
 CREATE FUNCTION days_since_1970(moment timestamptz) RETURNS integer LANGUAGE sql STABLE AS

@@ -46,8 +46,14 @@ FROM batch
 WHERE owner = :owner AND id = :id;
 
 -- name: find_batch_no
--- The number of a batch and its place in the owner's list, from its public id.
-SELECT no, owner FROM batch WHERE id = :id;
+-- The number of a batch, from its public id.
+SELECT no FROM batch WHERE id = :id;
+
+-- name: find_place
+-- Where in the list of its owner a batch stands, or stood until it was deleted.
+SELECT no FROM batch WHERE id = :id AND owner = :owner
+UNION ALL
+SELECT no FROM deleted_batch WHERE id = :id AND owner = :owner;
 
 -- name: list_batches
 -- One page of an owner's batches, newest first, below the number `before`. `statuses` empty: all of them.
