@@ -99,13 +99,8 @@ async def measure(folder: Path) -> None:
         await life.begin()
         await serve(store, life.no, [Offer("mock", (), None, ("chat",))])
         owner, limits = await accounts.local_owner(store), Limits()
-        content = b"\n".join(lines(LINES)) + b"\n"
-        file = await receive(store, limits, owner, "multipart/form-data; boundary=cut", upload(content))
-        new = read_create(f'{{"input_file_id":"{ids.show(ids.FILE, file.id)}","endpoint":"{CHAT}"}}'.encode())
-        batch = await create(store, limits, owner, new)
         upkeep = Upkeep(store, life, limits)
-        while await Validate(upkeep).round():
-            pass
+        batch = await take_in(upkeep, owner)
         deps = Deps(store, limits, owner, health=_well, bell=Bell())
         async with listening(create_app(deps), "127.0.0.1", 0) as url:
             rig = Rig(store, life, batch, url)
@@ -134,6 +129,18 @@ async def measure(folder: Path) -> None:
             print(f"{table}: {size / LINES:.1f} bytes a request")
         await life.end()
         await store.close()
+
+
+async def take_in(upkeep: Upkeep, owner: int) -> BatchView:
+    """Upload a file and let it be checked."""
+    content = b"\n".join(lines(LINES)) + b"\n"
+    body = upload(content)
+    file = await receive(upkeep.store, upkeep.limits, owner, "multipart/form-data; boundary=cut", body)
+    new = read_create(f'{{"input_file_id":"{ids.show(ids.FILE, file.id)}","endpoint":"{CHAT}"}}'.encode())
+    batch = await create(upkeep.store, upkeep.limits, owner, new)
+    while await Validate(upkeep).round():
+        pass
+    return batch
 
 
 async def _well() -> str | None:

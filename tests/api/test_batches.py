@@ -108,7 +108,14 @@ async def test_a_list_parameter_out_of_range_is_refused_by_name(served_app: Serv
 
 async def test_unknown_ids_of_any_form_are_not_found(served_app: ServedApp) -> None:
     for name in ("batch_1", "file-" + uuid4().hex, "batch_" + uuid4().hex, "%00", "☂", "%ff", "x" * 3000):
-        for method, suffix in (("GET", ""), ("HEAD", ""), ("DELETE", ""), ("POST", "/cancel")):
+        for method, suffix in (
+            ("GET", ""),
+            ("HEAD", ""),
+            ("DELETE", ""),
+            ("POST", "/cancel"),
+            ("POST", "/pause"),
+            ("POST", "/resume"),
+        ):
             response = await served_app.http.request(method, f"/v1/batches/{name}{suffix}")
             assert (name, method, response.status_code) == (name, method, 404)
             assert method == "HEAD" or response.json()["error"]["code"] == "batch_not_found"
@@ -191,3 +198,16 @@ async def test_deleting_what_runs_is_refused_in_a_way_that_no_client_repeats(ser
     response = await served_app.http.delete(f"/v1/batches/{batch.public_id}")
     assert (response.status_code, response.json()["error"]["code"]) == (409, "batch_running")
     assert response.headers["x-should-retry"] == "false"
+
+
+async def test_a_batch_is_paused_and_resumed(served_app: ServedApp) -> None:
+    batch = await served_app.create()
+    path = f"/v1/batches/{batch['id']}"
+    paused = (await served_app.http.post(f"{path}/pause")).json()
+    assert paused["paused"] == {"reason": "user", "by": None, "until": None}
+    assert (await served_app.http.get(path)).json()["paused"] == paused["paused"]
+    assert (await served_app.http.post(f"{path}/resume")).json()["paused"] is None
+    assert served_app.bell.rung == 3
+    await served_app.http.post(f"{path}/cancel")
+    refused = await served_app.http.post(f"{path}/pause")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_parameter")

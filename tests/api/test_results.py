@@ -131,3 +131,36 @@ async def test_output_parameters_out_of_range_are_refused_by_name(served_app: Se
     for query in ("", "?order=submitted"):
         response = await served_app.http.get(f"/v1/batches/batch_{uuid4().hex}/output.jsonl{query}")
         assert response.json()["error"]["code"] == "batch_not_found"
+
+
+async def test_what_is_left_can_be_fetched_and_run_again(served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    sent = lines(4)
+    batch = await make.running(sent)
+    held = await make.lease(batch)
+    await make.answer(batch, [1, 2])
+    await make.answer(batch, [0, 3], kind=ERROR)
+    path = f"/v1/batches/{batch.public_id}"
+    early = await served_app.http.post(f"{path}/retry")
+    assert (early.status_code, early.json()["error"]["code"]) == (400, "invalid_parameter")
+    assert "in_progress" in early.json()["error"]["message"]
+    await make.let_go(held, done=True)
+    await make.sealed(batch)
+
+    unfinished = await served_app.http.get(f"{path}/unfinished.jsonl")
+    again = (await served_app.http.post(f"{path}/retry")).json()
+
+    rows = sent.splitlines(keepends=True)
+    assert unfinished.content == rows[0] + rows[3]
+    assert unfinished.headers["content-disposition"].startswith("attachment")
+    assert (again["status"], again["retry_of"]) == ("validating", batch.public_id)
+    file = await served_app.http.get(f"/v1/files/{again['input_file_id']}/content")
+    assert file.content == unfinished.content
+    assert served_app.bell.rung == 1
+    assert (await served_app.http.get(path)).json()["retry_of"] is None
+
+
+async def test_verbs_on_no_batch_are_not_found(served_app: ServedApp) -> None:
+    for method, name in (("GET", "unfinished.jsonl"), ("POST", "retry")):
+        response = await served_app.http.request(method, f"/v1/batches/batch_{uuid4().hex}/{name}")
+        assert (name, response.json()["error"]["code"]) == (name, "batch_not_found")

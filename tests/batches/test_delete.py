@@ -54,6 +54,16 @@ async def test_a_batch_is_not_deleted_while_a_living_worker_holds_requests_of_it
         await make.look(batch)
 
 
+async def test_a_lease_that_is_left_of_a_batch_that_has_ended_does_not_keep_it(make: Factory) -> None:
+    batch = await make.running(lines(1))
+    held = await make.lease(batch)
+    await make.answer(batch, [0])
+    assert (await make.sealed(batch)).status is Status.COMPLETED
+    await delete(make.store, make.owner, batch.public_id)
+    await make.let_go(held, done=True)
+    assert await make.value("SELECT count(*) FROM batch") == 0
+
+
 async def test_an_answer_that_comes_after_the_deletion_is_dropped_without_an_error(make: Factory) -> None:
     batch, kept = await make.running(lines(2)), await make.running(lines(2))
     blocks = await make.lease(batch)

@@ -123,6 +123,32 @@ def test_cancel_stops_a_batch(shell: Shell, tmp_path: Path) -> None:
     assert shell.service.wait(batch)["status"] == "cancelled"
 
 
+def test_a_batch_is_paused_and_resumed(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("slow", "[slow 3] to be paused")])
+
+    code, out, _ = shell("pause", batch, "--json")
+    assert (code, json.loads(out)["paused"]["reason"]) == (0, "user")
+    code, out, _ = shell("resume", batch)
+    assert (code, batch in out) == (0, True)
+
+    assert shell.service.wait(batch)["status"] == "completed"
+    code, _, err = shell("pause", batch)
+    assert (code, "completed" in err) == (3, True)
+
+
+def test_what_a_batch_has_left_is_retried_and_the_batch_deleted(shell: Shell, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("good", "hi"), chat("bad", "[status 400] no")])
+    shell.service.wait(batch)
+
+    code, out, _ = shell("retry", batch)
+    assert code == 0
+    assert shell.service.wait(out.split()[0])["retry_of"] == batch
+
+    code, out, _ = shell("delete", batch)
+    assert (code, out.split()[0]) == (0, batch)
+    assert shell("show", batch)[0] == 3
+
+
 def test_show_lists_the_problems_of_a_refused_file(shell: Shell, tmp_path: Path) -> None:
     batch = submitted(shell, tmp_path, [chat("a", "hi"), chat("a", "again")])
     shell.service.wait(batch)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-from overnight.client import BadRequest, NotFound, TooManyRequests
+from overnight.client import AsyncClient, BadRequest, Client, NotFound, TooManyRequests, clients, verbs
 from overnight.domain.limits import Limits
 from tests.api.conftest import Serve, ServedApp, request
+from tests.batches.factory import lines, make_factory
 from tests.client.conftest import Caller
 
 CHAT = "/v1/chat/completions"
@@ -136,3 +138,39 @@ async def test_a_create_repeated_under_its_key_returns_the_same_batch(
     other = await call(client, "create_direct_batch", [request()], idempotency_key="another")
     assert again == first
     assert other["id"] != first["id"]
+
+
+async def all_results(client: Client | AsyncClient, batch_id: str) -> list[dict[str, object]]:
+    if isinstance(client, Client):
+        return await asyncio.to_thread(lambda: list(client.results(batch_id)))
+    return [result async for result in client.results(batch_id)]
+
+
+async def test_results_come_page_by_page_to_the_last(
+    call: Caller, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs, "RESULTS_AT_ONCE", 3)
+    monkeypatch.setattr(clients, "RESULTS_AT_ONCE", 3)
+    make = await make_factory(served_app.store)
+    batch = await make.completed(lines(7))
+    client = call.client(served_app.url)
+    assert [row["custom_id"] for row in await all_results(client, batch.public_id)] == [f"r{i}" for i in range(7)]
+    assert len((await call(client, "list_results", batch.public_id, 2))["data"]) == 2
+    assert await all_results(client, (await make.batch()).public_id) == []
+    with pytest.raises(NotFound):
+        await all_results(client, "batch_" + "0" * 32)
+
+
+async def test_batches_are_paused_resumed_retried_and_deleted(call: Caller, served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    batch = await make.running(lines(2))
+    client = call.client(served_app.url)
+    assert (await call(client, "pause_batch", batch.public_id))["paused"]["reason"] == "user"
+    assert (await call(client, "resume_batch", batch.public_id))["paused"] is None
+    await call(client, "cancel_batch", batch.public_id)
+    await make.sealed(batch)
+    again = await call(client, "retry_batch", batch.public_id)
+    assert again["retry_of"] == batch.public_id
+    assert (await call(client, "delete_batch", batch.public_id))["deleted"] is True
+    with pytest.raises(NotFound):
+        await call(client, "get_batch", batch.public_id)

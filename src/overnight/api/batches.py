@@ -1,4 +1,4 @@
-"""/v1/batches: hand over, look at, list, cancel, delete."""
+"""/v1/batches: hand over, look at, list, cancel, pause, resume, retry, delete."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from overnight.batches import cancel as cancelling
 from overnight.batches import create as creating
 from overnight.batches import delete as deleting
 from overnight.batches import find, idempotency
+from overnight.batches import pause as pausing
+from overnight.batches import retry as retrying
 from overnight.batches.idempotency import Key
 from overnight.batches.shape import BatchView, as_json
 from overnight.domain.errors import InvalidParameter
@@ -105,4 +107,33 @@ async def delete_batch(request: Request) -> dict[str, Any]:
     return {"id": batch_id, "object": "batch.deleted", "deleted": True}
 
 
-ROUTES = [create_batch, list_batches, show_batch, cancel_batch, delete_batch]
+@post("/v1/batches/{batch_id:str}/pause", status_code=200)
+async def pause_batch(request: Request) -> dict[str, Any]:
+    """Start nothing of a batch until it is resumed; what runs finishes."""
+    deps = deps_of(request)
+    batch = await pausing.pause(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
+    deps.bell.ring()
+    return as_json(batch)
+
+
+@post("/v1/batches/{batch_id:str}/resume", status_code=200)
+async def resume_batch(request: Request) -> dict[str, Any]:
+    """Go on with a batch that was paused."""
+    deps = deps_of(request)
+    batch = await pausing.resume(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
+    deps.bell.ring()
+    return as_json(batch)
+
+
+@post("/v1/batches/{batch_id:str}/retry", status_code=200)
+async def retry_batch(request: Request) -> dict[str, Any]:
+    """Make a new batch of the requests that an ended one has left without a response."""
+    deps = deps_of(request)
+    owner = authorise(request)
+    refuse_if_disk_is_low(deps)
+    batch = await retrying.retry(deps.store, deps.limits, owner, parameters.in_path(request, "batch_id"))
+    deps.bell.ring()
+    return as_json(batch)
+
+
+ROUTES = [create_batch, list_batches, show_batch, cancel_batch, pause_batch, resume_batch, retry_batch, delete_batch]

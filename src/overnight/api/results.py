@@ -1,4 +1,4 @@
-"""/v1/batches/{id}/results and …/output.jsonl: what became of each request, a page at a time or all at once."""
+"""/v1/batches/{id}/results, …/output.jsonl and …/unfinished.jsonl: what became of each request, and what is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.deps import READ, Request, deps_of
 from overnight.api.download import MEDIA_TYPE, disposition, download
-from overnight.batches import output, results
+from overnight.batches import output, results, unfinished
 
 PAGE = 100
 LONGEST_PAGE = 1_000
@@ -55,4 +55,15 @@ def _send_submitted(request: Request, found: output.Submitted) -> Response[Any]:
     return Stream(found.read(), status_code=200, headers=headers, media_type=MEDIA_TYPE)
 
 
-ROUTES = [list_results, show_output]
+@route("/v1/batches/{batch_id:str}/unfinished.jsonl", http_method=READ, status_code=200)
+async def show_unfinished(request: Request) -> Response[Any]:
+    """Send the requests of a batch that have no response, as an input file."""
+    batch_id = parameters.in_path(request, "batch_id")
+    found = await unfinished.of(deps_of(request).store, authorise(request), batch_id)
+    headers = {"content-disposition": disposition(found.filename)}
+    if request.method == HttpMethod.HEAD:
+        return Response(b"", status_code=200, headers=headers, media_type=MEDIA_TYPE)
+    return Stream(found.read(), status_code=200, headers=headers, media_type=MEDIA_TYPE)
+
+
+ROUTES = [list_results, show_output, show_unfinished]

@@ -26,7 +26,9 @@ RETRY_AFTER = 30
 """Seconds after which a create that found the queue full may be worth another try."""
 
 
-async def create(store: Store, limits: Limits, owner: int, new: NewBatch, key: Key | None = None) -> BatchView:
+async def create(
+    store: Store, limits: Limits, owner: int, new: NewBatch, key: Key | None = None, *, retry_of: UUID | None = None
+) -> BatchView:
     """Store a batch in the state `validating`, or return the one that was made under this key meanwhile.
 
     Raises FileNotUsable, DuplicateBatch where the file has an unfinished batch already, what `direct.prepare` raises
@@ -45,9 +47,10 @@ async def create(store: Store, limits: Limits, owner: int, new: NewBatch, key: K
         else:
             await _refuse_second(session, source)
             total = await _requests_to_queue(session, limits, source)
-        number = await _store(session, limits, owner, new, source, batch_id, total)
+        number = await _store(session, limits, owner, new, source, batch_id, total, retry_of)
         if isinstance(source, Prepared):
             await blocks.write_all(session, number, source.blocks)
+            await source.roll.write(session, number, whole=True)
         if key is not None:
             await idempotency.remember(session, owner, key, number)
         view = await find.in_session(session, owner, batch_id)
@@ -72,6 +75,7 @@ async def _store(
     source: Prepared | StoredFile,
     batch_id: UUID,
     total: int,
+    retry_of: UUID | None,
 ) -> int:
     prepared = source if isinstance(source, Prepared) else None
     endpoint = new.endpoint if prepared is None else prepared.endpoint
@@ -94,6 +98,7 @@ async def _store(
         retention=max(limits.retention, new.kept_for) if new.kept_for else limits.retention,
         model=None if prepared is None else prepared.model,
         unresolved=prepared is not None and prepared.unresolved,
+        retry_of=retry_of,
     )
 
 

@@ -19,7 +19,7 @@ from overnight.domain.lines import LineError, Problem, shown
 from overnight.domain.plan import Block, Planner
 from overnight.domain.prefix import Shape, group_of
 from overnight.domain.targets import TARGETS
-from overnight.store import blocks
+from overnight.store import blocks, rolls
 from overnight.store.served import Served
 
 TURN_REQUESTS = 64
@@ -35,6 +35,7 @@ class Prepared:
     requests: int
     blocks: list[tuple[str, blocks.Packed]]
     """Each with its model."""
+    roll: rolls.Writer
     model: str | None
     """The one model of all of them, where it is one and known."""
     unresolved: bool
@@ -67,6 +68,7 @@ async def prepare(new: NewBatch, limits: Limits, served: Sequence[Served]) -> Pr
         endpoint,
         len(new.requests),
         await preparing.finish(),
+        preparing.roll,
         model=preparing.one_model if served else None,
         unresolved=not served,
     )
@@ -80,6 +82,7 @@ class _Preparing:
             return resolve(served, name, target) if served else name
 
         self._check = BatchCheck(endpoint, find, longest, many_models=True)
+        self.roll = rolls.Writer()
         self._seen: dict[str, int] = {}
         self._planners: dict[str, Planner] = {}
         self._full: dict[str, list[blocks.Packed]] = {}
@@ -102,6 +105,7 @@ class _Preparing:
                 self._check.note(Problem("invalid_parameter", number, says, "body.model"))
                 return
             planner = self._planners[model] = Planner()
+        self.roll.add(number, shape.custom_id)
         self._pack(model, planner.add(number, line, shape.custom_id, group_of(shape)))
 
     def refuse_if_wrong(self, requests: Sequence[msgspec.Raw]) -> None:

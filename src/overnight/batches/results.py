@@ -66,11 +66,16 @@ async def page(store: Store, owner: int, batch_id: str, *, limit: int, after: st
         if batch is None:
             raise find.not_found(batch_id)
         last = -1 if after is None else await _line_of(session, batch, after)
-        if batch["in_progress_at"] is None:
-            return Page()
         if batch["status"] in FINAL:
             return await _answered(session, batch, last + 1, limit)
+        if not _is_accepted(batch):
+            return Page()
         return await _all(session, batch, last + 1, limit)
+
+
+def _is_accepted(batch: Row) -> bool:
+    """Whether it is known which requests the batch has; direct ones were checked before it was made."""
+    return batch["in_progress_at"] is not None or batch["source"] == "direct"
 
 
 async def _line_of(session: Session, batch: Row, after: str) -> int:
@@ -78,7 +83,7 @@ async def _line_of(session: Session, batch: Row, after: str) -> int:
     if line is not None and line <= results.LAST_LINE:
         if await results.has_answer(session, batch["no"], line):
             return line
-        if batch["in_progress_at"] is not None and line in dict(await rolls.read(session, batch["no"], line, 1)):
+        if _is_accepted(batch) and line in dict(await rolls.read(session, batch["no"], line, 1)):
             return line
     raise InvalidParameter("`after` is not the id of one of this batch's requests.", param="after")
 

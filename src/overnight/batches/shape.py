@@ -87,6 +87,7 @@ class BatchView:
     input_file_id: UUID | None
     output_file_id: UUID | None
     error_file_id: UUID | None
+    retry_of: UUID | None
     completion_window: str
     metadata: dict[str, str]
     defaults: dict[str, Any]
@@ -116,10 +117,11 @@ def of_row(row: Row, measured: Row | None) -> BatchView:
         endpoint=row["endpoint"],
         status=status,
         model=row["model"],
-        paused=row["paused"],
+        paused=None if status in FINAL else row["paused"],
         input_file_id=row["input_file_id"],
         output_file_id=row["output_file_id"],
         error_file_id=row["error_file_id"],
+        retry_of=row["retry_of"],
         completion_window=row["completion_window"],
         metadata=row["metadata"],
         defaults=row["defaults"],
@@ -144,7 +146,12 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
     if started is not None:
         elapsed = max((now - started).total_seconds(), 1.0)
         per_minute = round(answers * 60 / elapsed, 2)
-        if answers and may_start and unanswered * elapsed / answers < LONGEST_ESTIMATE.total_seconds():
+        if (
+            answers
+            and may_start
+            and row["paused"] is None
+            and unanswered * elapsed / answers < LONGEST_ESTIMATE.total_seconds()
+        ):
             finish = now + timedelta(seconds=unanswered * elapsed / answers)
     return Progress(
         waiting=unanswered - running if may_start else 0,
@@ -192,8 +199,7 @@ def as_json(view: BatchView) -> dict[str, Any]:
         **{name: view.defaults.get(name) for name in _DEFAULTS},
         "paused": view.paused,
         "progress": None if view.progress is None else _progress_as_json(view.progress),
-        # The batch whose leftovers this one runs; batches cannot be retried yet.
-        "retry_of": None,
+        "retry_of": None if view.retry_of is None else ids.show(ids.BATCH, view.retry_of),
     }
 
 

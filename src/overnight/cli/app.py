@@ -11,10 +11,14 @@ import typer
 import overnight
 from overnight.cli import (
     cancel,
+    delete,
     doctor,
     list_,
     migrate,
+    pause,
     results,
+    resume,
+    retry,
     run_,
     serve,
     show,
@@ -58,6 +62,10 @@ app.command("show")(show.show)
 app.command("watch")(watch.watch)
 app.command("results")(results.results)
 app.command("cancel")(cancel.cancel)
+app.command("pause")(pause.pause)
+app.command("resume")(resume.resume)
+app.command("retry")(retry.retry)
+app.command("delete")(delete.delete)
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 

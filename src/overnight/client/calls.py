@@ -6,15 +6,16 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote
 
 import httpx
 
 from overnight.client import download
-from overnight.client.creates import CHAT, Creates, Json
+from overnight.client.asking import Json, in_path
+from overnight.client.creates import CHAT, Creates
 from overnight.client.errors import BatchFailed, WaitTimeout
 from overnight.client.progress import ENDED, Watch, watch
 from overnight.client.sending import exchange, object_of
+from overnight.client.verbs import Verbs
 
 Named = str | os.PathLike[str]
 
@@ -23,16 +24,12 @@ FIRST_LOOK = 0.25
 HEALTH_TIMEOUT = 10.0
 
 
-class Calls(Creates):
+class Calls(Creates, Verbs):
     """The calls of one server. Batches, files and models come and go as the API's own JSON objects.
 
     Every call may raise ApiError and ConnectionFailed. A full server (429) is waited for: as long as it asks, else
     1, 2, 4 … 60 s, at most five times.
     """
-
-    async def close(self) -> None:
-        """Close the connections; the client is of no use afterwards."""
-        await self._edge.close()
 
     async def health_check(self) -> bool:
         """Whether the server is there and says that it is healthy. Raises nothing."""
@@ -65,7 +62,7 @@ class Calls(Creates):
 
     async def get_file(self, file_id: str) -> Json:
         """The file object."""
-        return await self._json("GET", f"/v1/files/{_part(file_id)}")
+        return await self._json("GET", f"/v1/files/{in_path(file_id)}")
 
     async def list_files(
         self,
@@ -80,7 +77,7 @@ class Calls(Creates):
 
     async def delete_file(self, file_id: str) -> Json:
         """Delete a file for good."""
-        return await self._json("DELETE", f"/v1/files/{_part(file_id)}")
+        return await self._json("DELETE", f"/v1/files/{in_path(file_id)}")
 
     async def download_file_content(self, file_id: str) -> bytes:
         """The whole content, in memory; `download_file` is for large ones."""
@@ -101,7 +98,7 @@ class Calls(Creates):
 
     async def get_batch(self, batch_id: str) -> Json:
         """The batch as it is now."""
-        return await self._json("GET", f"/v1/batches/{_part(batch_id)}")
+        return await self._json("GET", f"/v1/batches/{in_path(batch_id)}")
 
     async def list_batches(
         self,
@@ -113,10 +110,6 @@ class Calls(Creates):
         """A page of your batches, newest first: `data`, `has_more`, and `last_id` for the next page's `after`."""
         given = {"limit": limit, "after": after, "status": status, "q": q}
         return await self._json("GET", "/v1/batches", params=given)
-
-    async def cancel_batch(self, batch_id: str) -> Json:
-        """Cancel what has not started of a batch; what runs finishes and keeps its results."""
-        return await self._json("POST", f"/v1/batches/{_part(batch_id)}/cancel")
 
     async def wait_for_batch(
         self,
@@ -135,7 +128,7 @@ class Calls(Creates):
         gap = min(FIRST_LOOK, poll_interval)
         ends = None if timeout is None else self._edge.now() + timeout
         while True:
-            batch = await self._json("GET", f"/v1/batches/{_part(batch_id)}", patient=True)
+            batch = await self._json("GET", f"/v1/batches/{in_path(batch_id)}", patient=True)
             seen(batch)
             if batch["status"] == "completed":
                 return batch
@@ -219,7 +212,7 @@ class Calls(Creates):
             def ask(headers: dict[str, str], file_id: str = file_id) -> httpx.Request:
                 return self._content_request(file_id, headers)
 
-            file = await self._json("GET", f"/v1/files/{_part(file_id)}", patient=True)
+            file = await self._json("GET", f"/v1/files/{in_path(file_id)}", patient=True)
             part = download.part_of(target, file["id"])
             await download.fetch(self._edge, ask, part, file["bytes"], file["sha256"])
             parts.append(part)
@@ -228,15 +221,8 @@ class Calls(Creates):
     def _content_request(self, file_id: str, headers: dict[str, str]) -> httpx.Request:
         # Compressed, neither ranges nor the digest would be those of the file.
         headers = {"accept": "application/octet-stream", "accept-encoding": "identity", **headers}
-        return self._edge.http.build_request("GET", f"/v1/files/{_part(file_id)}/content", headers=headers)
+        return self._edge.http.build_request("GET", f"/v1/files/{in_path(file_id)}/content", headers=headers)
 
 
 def _opened(path: Path) -> BinaryIO:
     return path.open("rb")
-
-
-def _part(public_id: str) -> str:
-    """An id as one part of a path, whatever is in it. Raises ValueError for none at all."""
-    if not public_id:
-        raise ValueError("an id is needed; this one is empty")
-    return quote(public_id, safe="")

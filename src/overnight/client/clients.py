@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -12,6 +12,7 @@ import httpx
 
 from overnight.client.calls import Calls
 from overnight.client.edge import Async, Blocking, finish, is_on_this_machine
+from overnight.client.verbs import RESULTS_AT_ONCE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Client:
     close = _blocking(Calls.close)
     create_batch = _blocking(Calls.create_batch)
     create_direct_batch = _blocking(Calls.create_direct_batch)
+    delete_batch = _blocking(Calls.delete_batch)
     delete_file = _blocking(Calls.delete_file)
     download_file = _blocking(Calls.download_file)
     download_file_content = _blocking(Calls.download_file_content)
@@ -92,12 +94,26 @@ class Client:
     health_check = _blocking(Calls.health_check)
     list_batches = _blocking(Calls.list_batches)
     list_files = _blocking(Calls.list_files)
+    list_results = _blocking(Calls.list_results)
     models = _blocking(Calls.models)
+    pause_batch = _blocking(Calls.pause_batch)
     pool_status = _blocking(Calls.pool_status)
+    resume_batch = _blocking(Calls.resume_batch)
+    retry_batch = _blocking(Calls.retry_batch)
     submit_batch = _blocking(Calls.submit_batch)
     upload_file = _blocking(Calls.upload_file)
     wait_for_batch = _blocking(Calls.wait_for_batch)
     write_results = _blocking(Calls.write_results)
+
+    def results(self, batch_id: str) -> Iterator[dict[str, Any]]:
+        """Every request of a batch in the order of submission, with what became of it so far; a page at a time."""
+        after: str | None = None
+        while True:
+            page = self.list_results(batch_id, RESULTS_AT_ONCE, after)
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            after = page["last_id"]
 
 
 def _options(base_url: str, timeout_s: float | None, api_key: str | None) -> dict[str, Any]:

@@ -1,29 +1,21 @@
-"""The calls that make batches, and how a call of the API is made at all."""
+"""The calls that make batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import httpx
-
-from overnight.client.edge import Edge
-from overnight.client.sending import exchange, object_of
-
-Json = dict[str, Any]
+from overnight.client.asking import Asking, Json
 
 CHAT = "/v1/chat/completions"
 
 
-class Creates:
+class Creates(Asking):
     """Making batches, of files and of requests at hand.
 
     With an `idempotency_key`, a name of your own for the call, a create can be made again without making a second
     batch: it is then tried again, as calls that only read are, where the server is away for half a minute.
     """
-
-    def __init__(self, edge: Edge) -> None:
-        self._edge = edge
 
     async def create_batch(
         self,
@@ -92,20 +84,3 @@ class Creates:
         body = {name: value for name, value in given.items() if value is not None}
         headers = {} if key is None else {"idempotency-key": key}
         return await self._json("POST", "/v1/batches", json=body, headers=headers, patient=key is not None)
-
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, object] | None = None,
-        json: Json | None = None,
-        headers: Mapping[str, str] | None = None,
-        patient: bool = False,
-    ) -> Json:
-        asked = {k: str(v) for k, v in (params or {}).items() if v is not None}
-
-        def make() -> httpx.Request:
-            return self._edge.http.build_request(method, path, params=asked, json=json, headers=headers)
-
-        return object_of(await exchange(self._edge, make, patient=patient))

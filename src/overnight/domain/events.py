@@ -30,6 +30,8 @@ _FACTS = {
     "batch_started": _Fact(logging.INFO, "a batch was checked and may run"),
     "batch_cancelling": _Fact(logging.INFO, "a batch is being cancelled"),
     "batch_closed": _Fact(logging.WARNING, "a batch's window closed before it was done"),
+    "batch_paused": _Fact(logging.INFO, "a batch was paused by its owner"),
+    "batch_resumed": _Fact(logging.INFO, "a batch was resumed by its owner"),
     "batch_deleted": _Fact(logging.INFO, "a batch was deleted"),
     "days_dropped": _Fact(logging.INFO, "tables of days of which no batch is left were dropped"),
     "batch_ended": _Fact(logging.INFO, "a batch reached its final state"),

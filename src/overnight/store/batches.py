@@ -59,6 +59,7 @@ async def create(
     retention: timedelta,
     model: str | None = None,
     unresolved: bool = False,
+    retry_of: UUID | None = None,
 ) -> int:
     """Store a new batch in the state `validating` and return its number.
 
@@ -83,6 +84,7 @@ async def create(
         retention=retention,
         model=model,
         unresolved=unresolved,
+        retry_of=retry_of,
     )
     assert row is not None
     number: int = row["no"]
@@ -92,6 +94,11 @@ async def create(
 async def find(session: Session, owner: int, batch_id: UUID) -> Row | None:
     """An owner's batch."""
     return await session.row(_SQL["find_batch"], owner=owner, id=batch_id)
+
+
+async def find_to_retry(store: Store, batch: int) -> Row | None:
+    """What a batch of another one's unfinished requests takes over from it."""
+    return await store.row(_SQL["find_batch_to_retry"], batch=batch)
 
 
 async def find_batch_no(store: Store, batch_id: str) -> int | None:
@@ -146,6 +153,17 @@ async def measure_pool(store: Store) -> Row:
 async def cancel_if_unfinished(session: Session, owner: int, batch: int) -> bool:
     """Let a batch start nothing more and end as cancelled."""
     return await session.row(_SQL["cancel_if_unfinished"], batch=batch, owner=owner) is not None
+
+
+async def pause_if_it_may_start(session: Session, owner: int, batch: int, paused: dict[str, Any]) -> bool:
+    """Let a batch start nothing until it is resumed; False where it is paused, or ends, already."""
+    row = await session.row(_SQL["pause_if_it_may_start"], batch=batch, owner=owner, paused=paused)
+    return row is not None
+
+
+async def resume_if_paused_by_user(session: Session, owner: int, batch: int) -> bool:
+    """Let a batch start requests again; False where it was not paused by its owner."""
+    return await session.row(_SQL["resume_if_paused_by_user"], batch=batch, owner=owner) is not None
 
 
 async def claim_validating(

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from overnight.domain import plan
 from overnight.store import zstd
-from overnight.store.pool import Session
+from overnight.store.pool import Session, Store
 from overnight.store.statements import load
 
 _SQL = load("block")
@@ -19,6 +19,7 @@ DELETED_AT_ONCE = 64
 WRITTEN_AT_ONCE = 32
 READ_AT_ONCE = 4
 CLOSED_AT_ONCE = 4
+SEARCHED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +109,28 @@ async def close_some(session: Session, batch: int) -> list[Closed]:
     rows = await session.rows(_SQL["close_ready_blocks"], batch=batch, most=CLOSED_AT_ONCE)
     rows.sort(key=lambda row: row["seq"])
     return [Closed(row["seq"], row["leases"] > 0, row["lines"], row["data"]) for row in rows]
+
+
+async def unfinished(store: Store, batch: int, after: int, before: list[int]) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield (line, request) of the requests without a response behind line `after`, in the order of the blocks.
+
+    `before` holds the line before which they are wanted, which the caller may lower while it reads.
+    """
+    seq = -1
+    while True:
+        rows = await store.rows(
+            _SQL["list_blocks_with_unfinished"],
+            batch=batch,
+            after_seq=seq,
+            after=after,
+            before=before[0],
+            most=SEARCHED_AT_ONCE,
+        )
+        for row in rows:
+            wanted = set(row["wanted"] or ())
+            for line, request in zip(row["lines"], unpack(row["data"]), strict=True) if wanted else ():
+                if line in wanted and line < before[0]:
+                    yield line, request
+        if len(rows) < SEARCHED_AT_ONCE:
+            return
+        seq = rows[-1]["seq"]

@@ -125,6 +125,8 @@ CREATE TABLE batch (
     input_file_id uuid,
     output_file_id uuid,
     error_file_id uuid,
+    -- The batch whose requests without a response this one runs.
+    retry_of uuid,
     completion_window text NOT NULL,
     metadata jsonb NOT NULL DEFAULT '{}',
     defaults jsonb NOT NULL DEFAULT '{}',

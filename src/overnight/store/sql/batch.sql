@@ -27,17 +27,17 @@ WITH today AS MATERIALIZED (
     SELECT open_day(days_since_1970(now()))
 )
 INSERT INTO batch (no, id, owner, target, endpoint, source, status, input_file, input_file_id, completion_window,
-    metadata, defaults, total, output_expires_after, retention, model, unresolved, created_at, expires_at)
+    metadata, defaults, total, output_expires_after, retention, model, unresolved, retry_of, created_at, expires_at)
 SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text, :source::text, 'validating',
     :input_file::bigint, :input_file_id::uuid, :completion_window::text, :metadata::jsonb, :defaults::jsonb,
     :total::integer, :output_expires_after::integer, :retention::interval, :model::text, :unresolved::boolean,
-    now(), now() + :window::interval
+    :retry_of::uuid, now(), now() + :window::interval
 FROM today
 RETURNING no;
 
 -- name: find_batch
 -- The whole of one batch, for its owner.
-SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id,
+SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id, retry_of,
     completion_window, metadata, defaults, total, completed, failed, cancelled,
     input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_nano_usd, cost_unknown_attempts,
     error_code, error_message, errors, created_at, expires_at, in_progress_at, finalizing_at, completed_at, failed_at,
@@ -49,6 +49,12 @@ WHERE owner = :owner AND id = :id;
 -- The number of a batch, from its public id.
 SELECT no FROM batch WHERE id = :id;
 
+-- name: find_batch_to_retry
+-- What a batch of another one's unfinished requests takes over from it.
+SELECT endpoint, completion_window, metadata, defaults, output_expires_after, total, completed
+FROM batch
+WHERE no = :batch;
+
 -- name: find_place
 -- Where in the list of its owner a batch stands, or stood until it was deleted.
 SELECT no FROM batch WHERE id = :id AND owner = :owner
@@ -58,7 +64,7 @@ SELECT no FROM deleted_batch WHERE id = :id AND owner = :owner;
 -- name: list_batches
 -- One page of an owner's batches, newest first, below the number `before`. `statuses` empty: all of them.
 -- `text`: part of a metadata value; `low` and `high`: the ids that begin as the search does.
-SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id,
+SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id, retry_of,
     completion_window, metadata, defaults, total, completed, failed, cancelled,
     input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_nano_usd, cost_unknown_attempts,
     error_code, error_message, errors, created_at, expires_at, in_progress_at, finalizing_at, completed_at, failed_at,
@@ -174,6 +180,20 @@ RETURNING no;
 UPDATE batch
 SET status = 'cancelling', cancelling_at = now(), ends_as = 'cancelled'
 WHERE no = :batch AND owner = :owner AND status IN ('validating', 'in_progress') AND ends_as IS NULL
+RETURNING no;
+
+-- name: pause_if_it_may_start
+-- Nothing of the batch starts until it is resumed. One that is paused already stays so for the reason it has.
+UPDATE batch
+SET paused = :paused::jsonb
+WHERE no = :batch AND owner = :owner AND status IN ('validating', 'in_progress') AND ends_as IS NULL AND paused IS NULL
+RETURNING no;
+
+-- name: resume_if_paused_by_user
+-- A batch that is paused for another reason goes on when that is gone.
+UPDATE batch
+SET paused = NULL
+WHERE no = :batch AND owner = :owner AND paused ->> 'reason' = 'user' AND ended_at IS NULL
 RETURNING no;
 
 -- name: close_if_window_ended

@@ -38,3 +38,17 @@ SET state = 'done'
 FROM next
 WHERE b.batch = :batch AND b.seq = next.seq
 RETURNING b.seq, b.leases, b.lines, b.data;
+
+-- name: list_blocks_with_unfinished
+-- Of some blocks in a row those that hold requests without a response, with the lines of these between two bounds.
+SELECT k.seq, k.lines, w.wanted, CASE WHEN w.wanted IS NOT NULL THEN k.data END AS data
+FROM (
+    SELECT seq, lines, data FROM block WHERE batch = :batch AND seq > :after_seq ORDER BY seq LIMIT :most
+) AS k
+CROSS JOIN LATERAL (
+    SELECT array_agg(l.line) AS wanted
+    FROM unnest(k.lines) AS l (line)
+    WHERE l.line > :after AND l.line < :before
+        AND NOT EXISTS (SELECT FROM answer a WHERE a.batch = :batch AND a.line = l.line AND a.kind = 0)
+) AS w
+ORDER BY k.seq;

@@ -4,13 +4,14 @@ SELECT no FROM batch WHERE owner = :owner AND id = :id FOR UPDATE;
 
 -- name: delete_batch_if_idle
 -- The batch and its files are gone for their owner; its rows of requests are removed later. Nothing is deleted while
--- a living worker holds a part of it. A few rows, whatever the size.
+-- a living worker holds a part of it, unless it has ended: then every request has its answer, and only the lease is
+-- left. A few rows, whatever the size.
 WITH gone AS (
     DELETE FROM batch b
-    WHERE b.no = :batch AND NOT EXISTS (
+    WHERE b.no = :batch AND (b.ended_at IS NOT NULL OR NOT EXISTS (
         SELECT FROM block k JOIN worker w ON w.no = k.worker
         WHERE k.batch = :batch AND k.state = 'leased' AND w.dead_at IS NULL
-    )
+    ))
     RETURNING b.no, b.id, b.owner
 ), kept AS (
     INSERT INTO deleted_batch (no, id, owner, rows_go_at)

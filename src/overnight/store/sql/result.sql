@@ -1,6 +1,6 @@
 -- name: find_streams
 -- Where a batch stands, and how much its two result streams hold.
-SELECT no, id, status, ends_as, in_progress_at, ended_at, output_bytes, output_lines, error_bytes, error_lines
+SELECT no, id, source, status, ends_as, input_file_id, in_progress_at, output_bytes, output_lines, error_bytes, error_lines
 FROM batch
 WHERE owner = :owner AND id = :id;
 
