@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Litestar
 from litestar.datastructures import State
 
-from overnight.api import batches, errors, files, health, models, uploads
+from overnight.api import batches, errors, files, health, models, schemas, uploads
 from overnight.api.deps import Deps
 from overnight.api.middleware import App, Edge
 
@@ -15,7 +15,14 @@ __all__ = ["Deps", "create_app"]
 def create_app(deps: Deps) -> App:
     """Make the ASGI application of one process. Starting and ending `deps` is its maker's business."""
     app = Litestar(
-        route_handlers=[*batches.ROUTES, *files.ROUTES, *uploads.ROUTES, *models.ROUTES, *health.ROUTES],
+        route_handlers=[
+            *batches.ROUTES,
+            *files.ROUTES,
+            *uploads.ROUTES,
+            *models.ROUTES,
+            *health.ROUTES,
+            *schemas.ROUTES,
+        ],
         state=State({"deps": deps}),
         exception_handlers={Exception: errors.answer},
         openapi_config=None,
