@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+
 from tests.process import Served, chat
 
 MIB = 2**20

@@ -36,7 +36,8 @@ CHAT = "/v1/chat/completions"
 
 def line(custom_id: str, *, model: str = "m", url: str = CHAT, **body: Any) -> bytes:
     """A good line of an input file."""
-    body = {"model": model, "messages": [{"role": "user", "content": "Say hello."}], **body}
+    chat = {"messages": [{"role": "user", "content": "Say hello."}]} if url.endswith("/chat/completions") else {}
+    body = {"model": model, **chat, **body}
     return json.dumps({"custom_id": custom_id, "method": "POST", "url": url, "body": body}).encode()
 
 

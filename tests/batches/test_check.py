@@ -86,3 +86,25 @@ def test_the_total_stands_in_the_last_message() -> None:
     assert told[:-1] == problems[:-1]
     assert told[-1].message.startswith("Problem 999.")
     assert "12,345" in told[-1].message
+
+
+def test_a_field_that_a_model_cannot_use_is_named_with_the_model() -> None:
+    lacks = {"m": frozenset({"guided_json", "tools.custom"})}
+    checked = BatchCheck(CHAT, NAMES.get, longest=1_000, lacks_of=lambda model: lacks.get(model, frozenset()))
+
+    assert checked.read(0, line("a", model="nick")) is not None
+    assert checked.read(1, line("b", model="nick", guided_json={})) is None
+    assert checked.read(2, line("c", tools=[{"type": "custom", "custom": {"name": "c"}}])) is None
+
+    assert [(p.code, p.line, p.param) for p in checked.problems] == [
+        ("invalid_parameter", 1, "body.guided_json"),
+        ("invalid_parameter", 2, "body.tools[0]"),
+    ]
+    assert all("'m'" in p.message for p in checked.problems)
+
+
+def test_what_one_model_cannot_use_another_can() -> None:
+    lacks = {"m": frozenset({"guided_json"})}
+    checked = BatchCheck(CHAT, NAMES.get, longest=1_000, lacks_of=lambda model: lacks.get(model, frozenset()))
+
+    assert checked.read(0, line("a", model="other", guided_json={})) is not None

@@ -161,6 +161,13 @@ async def test_a_wrong_request_refuses_the_whole_batch_by_its_place(
     assert "more problem" not in error.message
 
 
+async def test_what_a_models_servers_cannot_carry_is_refused_with_its_place(make: Factory) -> None:
+    await serve(make.store, make.life.no, [Offer("m", (), None, ("chat",), lacks=("guided_json",))])
+    chat = a_request("b")["body"]
+    raised = await refused(make, a_request(), {"custom_id": "b", "body": chat | {"guided_json": {}}})
+    assert (raised.code, raised.param) == ("invalid_parameter", "requests[1].body.guided_json")
+
+
 async def test_the_message_names_the_request_and_counts_the_other_problems(make: Factory) -> None:
     error = await refused(make, a_request("a"), a_request("q-2", "no-such"), a_request("c", "gone"), a_request("a"), 5)
     assert error.message.startswith("requests[1] (custom_id 'q-2'): ")

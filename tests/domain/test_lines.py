@@ -35,12 +35,12 @@ def with_body(**changed: Any) -> bytes:
 
 def with_value(written: bytes) -> bytes:
     """A line with a value written exactly so."""
-    return line(body={"model": "m", "messages": [{}], "x": 0}).replace(b'"x": 0', b'"x": ' + written)
+    return with_body(chat_template_kwargs={"x": 0}).replace(b'"x": 0', b'"x": ' + written)
 
 
 def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
-    """A line in which arrays or objects are `depth` deep; the line and its body are the first two."""
-    return with_value((opening * (depth - 2) + ("1" if opening != "[" else "") + closing * (depth - 2)).encode())
+    """A line in which arrays or objects are `depth` deep; the line, its body and a field of it are the first three."""
+    return with_value((opening * (depth - 3) + ("1" if opening != "[" else "") + closing * (depth - 3)).encode())
 
 
 def without(name: str) -> bytes:
@@ -130,7 +130,9 @@ BAD: dict[str, tuple[bytes, str, str | None]] = {
     "stream as text": (with_body(stream="false"), "invalid_parameter", "body.stream"),
     "no messages": (line(body={"model": "m"}), "missing_required_parameter", "body.messages"),
     "empty messages": (with_body(messages=[]), "invalid_parameter", "body.messages"),
-    "messages of text": (with_body(messages=["hi"]), "invalid_parameter", "body.messages"),
+    "messages of text": (with_body(messages=["hi"]), "invalid_parameter", "body.messages[0]"),
+    "a field of the body nobody knows": (with_body(max_token=5), "invalid_parameter", "body.max_token"),
+    "a field of the body out of its range": (with_body(temperature=2.1), "invalid_parameter", "body.temperature"),
     "no prompt": (
         line(url="/v1/completions", body={"model": "m"}),
         "missing_required_parameter",
@@ -162,8 +164,10 @@ GOOD = {
     "the largest double": with_value(b"1.7976931348623157e308"),
     "308 zeros and a point": with_value(b"1" + b"0" * 308 + b".0"),
     "a number that is almost nothing": with_value(b"1e-999"),
-    "an id that looks like a large number": line("7e99", body={"model": "m", "messages": [{"content": "1e999 " * 9}]}),
-    "brackets in text": with_body(x="[" * 1_000),
+    "an id that looks like a large number": line(
+        "7e99", body={"model": "m", "messages": [{"role": "user", "content": "1e999 " * 9}]}
+    ),
+    "brackets in text": with_body(user="[" * 1_000),
     "nesting of 128": nested(DEEPEST_NESTING),
     "objects nested 128 deep": nested(DEEPEST_NESTING, '{"y":', "}"),
     "keys that differ in case": with_value(b'{"y": 1, "Y": 2}'),

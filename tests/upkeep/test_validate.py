@@ -120,6 +120,20 @@ async def test_a_model_that_does_not_serve_the_endpoint_is_not_found(make: Facto
     assert await errors(make, lines(1)) == [("model_not_found", 1, "body.model")]
 
 
+async def test_a_field_that_some_server_of_the_model_cannot_carry_refuses_the_batch(make: Factory) -> None:
+    await serve(
+        make.store, make.life.no, [Offer("m", (), None, ("chat",), lacks=("messages.image_url", "guided_json"))]
+    )
+    part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    seen: dict[str, Any] = {"messages": [{"role": "user", "content": [part]}]}
+    text = b"\n".join([line("a"), line("b", guided_json={}), line("c", **seen), line("d", guided_json=None)])
+
+    assert await errors(make, text) == [
+        ("invalid_parameter", 2, "body.guided_json"),
+        ("invalid_parameter", 3, "body.messages[0].content[0]"),
+    ]
+
+
 async def test_the_problems_of_the_upload_refuse_the_batch_without_reading_it(make: Factory) -> None:
     text = lines(2) + b"nonsense\n" + line("r1") + b"\n" + line("x", stream=True)
     batch = await make.batch(text)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from benchmarks.mock import Mock
 
+from benchmarks.mock import Mock
 from overnight.upstreams.answer import read_reply
 from overnight.upstreams.http import Reply
 from tests.upstreams.conftest import Connect, Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Litestar
 from litestar.datastructures import State
 
-from overnight.api import batches, errors, files, health, models, results, uploads
+from overnight.api import batches, errors, files, health, models, results, schemas, uploads
 from overnight.api.deps import Deps
 from overnight.api.middleware import App, Edge
 
@@ -22,6 +22,7 @@ def create_app(deps: Deps) -> App:
             *uploads.ROUTES,
             *models.ROUTES,
             *health.ROUTES,
+            *schemas.ROUTES,
         ],
         state=State({"deps": deps}),
         exception_handlers={Exception: errors.answer},

@@ -52,6 +52,4 @@ def deps_of(request: Request) -> Deps:
 def refuse_if_disk_is_low(deps: Deps) -> None:
     """Raise InsufficientStorage before anything of a call is read where it could not be kept."""
     if deps.disk_is_low():
-        raise InsufficientStorage(
-            "The server's disk is almost full, and nothing was stored. Free some space first."
-        )
+        raise InsufficientStorage("The server's disk is almost full, and nothing was stored. Free some space first.")

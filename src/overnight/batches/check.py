@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from overnight.domain.bodies.carry import Lacks, first_lacking
 from overnight.domain.limits import MOST_PROBLEMS
 from overnight.domain.lines import Problem, shown
 from overnight.domain.prefix import Shape, read_shape
@@ -25,6 +26,8 @@ class BatchCheck:
     """Bytes of a line."""
     many_models: bool = False
     """Whether requests of the batch may name different models, as direct ones may."""
+    lacks_of: Callable[[str], Lacks] = field(default=lambda model: frozenset(), kw_only=True)
+    """What the routes to a model cannot carry."""
     lines: int = 0
     """Requests so far."""
     model: str | None = None
@@ -32,6 +35,7 @@ class BatchCheck:
     problems: list[Problem] = field(default_factory=list)
     problem_count: int = 0
     _models: dict[str, str | None] = field(default_factory=dict)
+    _lacks: dict[str, Lacks] = field(default_factory=dict)
     _first_name: str = ""
 
     def read(self, number: int, line: bytes | None) -> Shape | None:
@@ -50,9 +54,10 @@ class BatchCheck:
             return None
         name = request.body.model
         model = self._models[name] if name in self._models else self._look_up(name)
-        if model == self.model and model is not None:
-            return request
-        return self._other_model(number, request, model)
+        found = request if model == self.model and model is not None else self._other_model(number, request, model)
+        if found is not None and model is not None and self._lacks[model]:
+            return self._carried(number, line, found, model)
+        return found
 
     def note(self, problem: Problem) -> None:
         """Keep a problem; past the most that are shown only their number is kept."""
@@ -63,8 +68,24 @@ class BatchCheck:
     def _look_up(self, name: str) -> str | None:
         if len(self._models) >= MOST_NAMES_KEPT:
             self._models.clear()
+            self._lacks.clear()
         model = self._models[name] = self.resolve(name)
+        if model is not None and model not in self._lacks:
+            self._lacks[model] = self.lacks_of(model)
         return model
+
+    def _carried(self, number: int, line: bytes, request: Shape, model: str) -> Shape | None:
+        found = first_lacking(line, self._lacks[model])
+        if found is None:
+            return request
+        where, name = found
+        what = "is a field" if where == name else f"is {name.partition('.')[2]!r}, a kind"
+        says = (
+            f"In the body of {shown(request.custom_id)} {where!r} {what} that {shown(model)} cannot use: "
+            "the server of that model would fail on it or leave it out."
+        )
+        self.note(Problem("invalid_parameter", number, says, f"body.{where}"))
+        return None
 
     def _note_endpoint(self, number: int, request: Shape) -> None:
         says = (

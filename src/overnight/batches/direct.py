@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from overnight.batches.check import BatchCheck
 from overnight.batches.request import NewBatch
-from overnight.catalog.find import resolve
+from overnight.catalog.find import lacks_of, resolve
 from overnight.domain import lines
 from overnight.domain.direct import URL, as_line, name_of, url_of
 from overnight.domain.errors import RequestsRefused, TooManyRequests
@@ -81,7 +82,8 @@ class _Preparing:
         def find(name: str) -> str | None:
             return resolve(served, name, target) if served else name
 
-        self._check = BatchCheck(endpoint, find, longest, many_models=True)
+        carried = partial(lacks_of, served)
+        self._check = BatchCheck(endpoint, find, longest, many_models=True, lacks_of=carried)
         self.roll = rolls.Writer()
         self._seen: dict[str, int] = {}
         self._planners: dict[str, Planner] = {}

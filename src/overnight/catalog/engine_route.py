@@ -32,7 +32,8 @@ class EngineRoute(Route):
     def offers(self) -> tuple[Offer, ...]:
         model = self._engine.model
         targets = tuple(target.name for target in TARGETS.values() if (target.name == "embeddings") == model.embedding)
-        return (Offer(model.id, model.aliases, self._engine.context_length, targets),)
+        lacks = tuple(sorted(self._engine.launch.lacks))
+        return (Offer(model.id, model.aliases, self._engine.context_length, targets, lacks=lacks),)
 
     @property
     def pool(self) -> Pool | None:

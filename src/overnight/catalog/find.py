@@ -23,3 +23,8 @@ def resolve(served: Iterable[Offer], name: str, target: str) -> str | None:
         elif name in offer.aliases and by_alias is None:
             by_alias = offer.model
     return by_alias or as_it_is
+
+
+def lacks_of(served: Iterable[Offer], model: str) -> frozenset[str]:
+    """What some server of a model cannot carry, named as in `domain.bodies.carry`: a request may go to any of them."""
+    return frozenset(name for offer in served if offer.any_model or offer.model == model for name in offer.lacks)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from overnight.domain import strict
+from overnight.domain.bodies import BODIES
 from overnight.domain.limits import LONGEST_CUSTOM_ID, MOST_PROBLEMS, Limits
 from overnight.domain.strict import NotStrict
 from overnight.domain.targets import ENDPOINTS, TARGETS
 
-CHECKS = 1
+CHECKS = 2
 """Raised whenever the check below refuses more than before, so that files checked earlier are checked again."""
 
 _BOM = b"\xef\xbb\xbf"
@@ -270,6 +271,8 @@ def _check_body(request: dict[str, Any], needs: str) -> None:
     if given is None:
         says = f"The body of {shown(custom_id)} has no {needs!r}."
         raise LineError("missing_required_parameter", says, f"body.{needs}")
-    if needs == "messages" and (type(given) is not list or not given or any(type(m) is not dict for m in given)):
-        says = f"The messages of {shown(custom_id)} must be an array of objects that is not empty."
-        raise LineError("invalid_parameter", says, "body.messages")
+    wrong = BODIES[request["url"]].check(body)
+    if wrong is not None:
+        where, says = wrong.where.replace("\0", "\ufffd"), wrong.says
+        says = f"In the body of {shown(custom_id)} the field {where[1:]!r} {says}."
+        raise LineError("invalid_parameter", says, f"body{where}")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from overnight.engine import sizing
+from overnight.engine.lacks import LLAMA_CPP
 from overnight.engine.model import ModelFile
 
 LLAMA_LINE = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[A-Z]) (?:\w+ +)?[\w~ ]*: (?P<text>.*)")
@@ -33,6 +34,8 @@ class Launch:
     """The text of a line of the engine's log that tells why it failed; None for any other line."""
     safe: Callable[[str], bool]
     """Whether a line of the log, written while requests run, is free of what those requests contain."""
+    lacks: frozenset[str] = frozenset()
+    """What it cannot carry of a request's body, named as in `domain.bodies.carry`."""
 
 
 def llama_cpp(
@@ -59,7 +62,7 @@ def llama_cpp(
     if model.embedding:
         command += ["--embedding"]
         command += [] if model.pooling else ["--pool-mean"]
-    return Launch(model, tuple(command), slots, context_length, _llama_cause, _llama_safe)
+    return Launch(model, tuple(command), slots, context_length, _llama_cause, _llama_safe, LLAMA_CPP)
 
 
 def _llama_cause(line: str) -> str | None:

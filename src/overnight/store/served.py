@@ -27,6 +27,8 @@ class Offer:
     context_length: int | None
     targets: tuple[str, ...]
     any_model: bool = False
+    lacks: tuple[str, ...] = ()
+    """What it cannot carry of a request's body, named as in `domain.bodies.carry`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ async def list_served(store: Store) -> list[Served]:
             context_length=row["context_length"],
             targets=tuple(row["targets"]),
             any_model=row["any_model"],
+            lacks=tuple(row["lacks"]),
             worker=row["worker"],
             since=row["started_at"],
         )
@@ -67,5 +70,6 @@ async def serve(store: Store, worker: int, offers: Sequence[Offer]) -> None:
                 context_length=offer.context_length,
                 targets=offer.targets,
                 any_model=offer.any_model,
+                lacks=offer.lacks,
             )
         await session.run(_SQL["stop_serving_others"], worker=worker, models=[offer.model for offer in offers])

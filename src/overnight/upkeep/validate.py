@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from overnight.batches.check import BatchCheck, with_total
-from overnight.catalog.find import resolve
+from overnight.catalog.find import lacks_of, resolve
 from overnight.domain import events, ids
 from overnight.domain.errors import FileNotFound
 from overnight.domain.limits import Limits
@@ -68,7 +68,12 @@ class _Checking:
         self._row = row
         self._ingest = Ingest(store, worker, row["no"])
         target = TARGETS[row["endpoint"]].name
-        self._check = BatchCheck(row["endpoint"], lambda name: resolve(served, name, target), limits.line_bytes)
+        self._check = BatchCheck(
+            row["endpoint"],
+            lambda name: resolve(served, name, target),
+            limits.line_bytes,
+            lacks_of=lambda model: lacks_of(served, model),
+        )
 
     async def run(self) -> None:
         """Bring the batch to its next state. Raises Lost or Fenced where that is not ours to do any more."""

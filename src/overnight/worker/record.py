@@ -83,7 +83,7 @@ class Recorder:
         batch.answered.append(block)
         batch.unanswered -= 1
         self.bytes += len(answer.text)
-        if len(batch.answers) >= ENOUGH or not batch.unanswered:
+        if (len(batch.answers) >= ENOUGH or not batch.unanswered) and batch not in self._due:
             self._due[batch] = None
             self._ring()
 

@@ -1,0 +1,21 @@
+"""What the bodies of requests may hold, target by target: a table of fields each, and what follows from it.
+
+A field is forwarded as it was written or refused by name; so a table knows the documented fields of OpenAI's API and
+the common ones of vLLM and llama.cpp. Whether a model or a server supports a field is theirs to say.
+"""
+
+from __future__ import annotations
+
+from overnight.domain.bodies.chat import CHAT
+from overnight.domain.bodies.completions import COMPLETION
+from overnight.domain.bodies.embeddings import EMBEDDING
+from overnight.domain.bodies.kinds import Kind, Wrong
+
+__all__ = ["BODIES", "Kind", "Wrong"]
+
+BODIES: dict[str, Kind] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": COMPLETION,
+    "/v1/embeddings": EMBEDDING,
+}
+"""By the url of a line."""

@@ -1,0 +1,54 @@
+"""What an engine cannot do with a body: fields it would drop without a word, and forms it fails on."""
+
+from __future__ import annotations
+
+_PARTS = ("image_url", "input_audio", "file", "audio_url", "video_url", "image_embeds", "refusal", "thinking")
+
+LLAMA_CPP: frozenset[str] = frozenset(
+    {
+        # It answers 500 to media it has no projector for, and to tools that are not functions; 400 to other parts.
+        *(f"messages.{part}" for part in _PARTS),
+        "tools.custom",
+        # It answers as if these had not been there.
+        "modalities.audio",
+        "audio",
+        "prediction",
+        "web_search_options",
+        "moderation",
+        "functions",
+        "function_call",
+        "best_of",
+        "use_beam_search",
+        "length_penalty",
+        "repetition_penalty",
+        "watermarking",
+        "min_tokens",
+        "stop_token_ids",
+        "include_stop_str_in_output",
+        "allowed_token_ids",
+        "bad_words",
+        "prompt_logprobs",
+        "logprob_token_ids",
+        "truncate_prompt_tokens",
+        "thinking_token_budget",
+        "repetition_detection",
+        "structured_outputs",
+        "structural_tag",
+        "guided_json",
+        "guided_json_object",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "documents",
+        "chat_template",
+        "suffix",
+        "prompt_embeds",
+        "dimensions",
+        "use_activation",
+        "normalize",
+        "return_token_ids",
+        "return_tokens_as_token_ids",
+        "return_prompt_text",
+    }
+)
+"""Left out is what says nothing about the answer (`user`, `metadata`, `store`, `priority` …): it may come and go."""
