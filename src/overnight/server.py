@@ -9,8 +9,11 @@ import shutil
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
@@ -20,7 +23,7 @@ from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import GIB
 from overnight.engine.errors import EngineError
-from overnight.engine.supervise import LocalEngine, Phase
+from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.loops import Bell, Round, repeat
 from overnight.settings import Part, Settings, check_host
 from overnight.store import accounts, embedded
@@ -140,6 +143,7 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         stack.push_async_callback(routes.close)
         server = Server(settings, store, life, routes, engines, focus or Focus())
         for engine in engines:
+            engine.on_change(partial(_tell_of_engine, engine))
             await engine.start()
             stack.push_async_callback(engine.stop)
         # Once before anything is answered, so that the first batch finds the models there.
@@ -178,14 +182,22 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
             store = Store(settings.database_url)
         try:
             await store.open()
-        except (*LOST, OSError, ValueError) as e:
-            raise Unusable(f"The database cannot be reached: {type(e).__name__}. Check --database-url.") from None
+        except (*LOST, asyncpg.PostgresError, OSError, ValueError) as e:
+            # The message of the server names user and database, never the password.
+            why = str(e) if isinstance(e, asyncpg.PostgresError) else type(e).__name__
+            raise Unusable(f"The database cannot be used ({why}). Check --database-url.") from None
         stack.push_async_callback(store.close)
         async with store.session() as session:
             done = await migrate(session.connection)
         if done:
             events.tell("migrated", applied=done)
         yield store
+
+
+def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:
+    told = {Phase.LOADING: "engine_starting", Phase.READY: "engine_ready", Phase.DOWN: "engine_down"}
+    if state.phase in told:
+        events.tell(told[state.phase], model=engine.model.id, starts=state.starts, reason=state.reason)
 
 
 async def _end_life(life: Life) -> None:

@@ -55,6 +55,7 @@ def test_chat_completions_and_embeddings_run_on_them(engines: Served) -> None:
     for line in said.values():
         assert line["error"] is None
         assert line["response"]["body"]["usage"]["completion_tokens"] <= 8
+        assert line["response"]["body"]["model"] == "test-model"
     assert went_on["p"]["response"]["body"]["object"] == "text_completion"
     assert len(vectors["e"]["response"]["body"]["data"][0]["embedding"]) > 0
 

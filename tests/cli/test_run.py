@@ -201,3 +201,71 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
     assert code == 3
     assert "broken.gguf" in said.replace(" ", "")
     assert "Traceback" not in said
+
+
+def test_a_file_of_other_content_is_never_taken_for_the_results(tmp_path: Path) -> None:
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, questions(5))
+        job.run()
+        whole = job.out.read_bytes()
+        job.out.write_bytes(whole[: len(whole) // 2])
+
+        code, said = job.run()
+
+    assert code == 0
+    assert "Nothing is left to do" in said
+    assert job.out.read_bytes() == whole
+    assert set(witness.seen.values()) == {1}
+
+
+def test_the_same_job_given_twice_at_once_runs_once(tmp_path: Path) -> None:
+    with Witness(seconds=0.1) as witness:
+        job = Job(tmp_path, witness.url, questions(100))
+        with job.start() as first:
+            witness.wait_for(10)
+            code, said = job.run()
+            first.communicate(timeout=60)
+
+    assert first.returncode == 0
+    assert code == 3
+    assert "being run already" in said
+    assert set(witness.seen.values()) == {1}
+
+
+def test_a_job_that_is_run_anew_and_interrupted_goes_on_with_the_new_one(tmp_path: Path) -> None:
+    with Witness(seconds=0.1) as witness:
+        job = Job(tmp_path, witness.url, questions(100))
+        job.run()
+        with job.start("--again") as process:
+            witness.wait_for(140)
+            os.kill(process.pid, signal.SIGINT)
+            process.communicate(timeout=60)
+
+        code, said = job.run("--again")
+
+    assert code == 0, said
+    assert "Going on with" in said
+    assert set(witness.seen.values()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--log-level", "loud"], 2, "--log-level"),
+        (["--param", "temperature=nan"], 2, "finite"),
+        (["-o", "/dev/null"], 3, "not a file"),
+        (["-o", "/no/such/folder/out.jsonl"], 3, "does not exist"),
+        (["-o", "/tmp"], 3, "not a file"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_runs(
+    tmp_path: Path, options: list[str], code: int, says: str
+) -> None:
+    job = Job(tmp_path, "http://127.0.0.1:9/v1", questions(1))
+
+    ended, said = job.run(*options)
+
+    assert ended == code
+    assert says in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "data").exists()

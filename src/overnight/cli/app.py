@@ -83,4 +83,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(e, ConnectionFailed):
             say("Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER.")
         return COULD_NOT
+    except OSError as e:
+        complain(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
+        return COULD_NOT
     return 0

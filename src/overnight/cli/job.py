@@ -4,14 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import MIB
+from overnight.store import flock
 
 MARK = "overnight_run"
 """The name under which a batch carries the mark of its job in its metadata."""
+
+
+AGAIN = "overnight_again"
+"""The name in the metadata that tells a batch which was to run everything anew."""
+
+
+@contextmanager
+def only_one(data_dir: Path, mark: str) -> Iterator[None]:
+    """Hold the job while the block runs. Raises Unusable while another process on this host does the same job."""
+    folder = data_dir / "runs"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise Unusable(
+            f"The data directory {data_dir} cannot be made ({e.strerror}). Name another: --data-dir."
+        ) from None
+    lock = flock.open_lock(folder / f"{mark[:32]}.lock")
+    try:
+        if not flock.try_alone(lock):
+            raise Unusable("This job is being run already, by another process with the same data directory.")
+        yield
+    finally:
+        os.close(lock)
 
 
 def mark_of(file: Path, output: Path, endpoint: str, defaults: dict[str, Any]) -> str:

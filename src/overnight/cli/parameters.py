@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from overnight.domain.errors import Unusable
 
 Endpoint = Annotated[
     str | None,
@@ -43,6 +48,8 @@ def read_parameters(given: list[str]) -> dict[str, Any]:
             found[name] = _NUMBERS[name](value)
         except ValueError:
             raise typer.BadParameter(f"{value!r} is not a number.", param_hint="--param") from None
+        if not math.isfinite(found[name]):
+            raise typer.BadParameter(f"{value!r} is not a finite number.", param_hint="--param")
     return found
 
 
@@ -55,3 +62,24 @@ def read_metadata(given: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{pair!r} has no '='.", param_hint="--metadata")
         found[name] = value
     return found
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def read_log_level(given: str) -> str:
+    """A level of the log. Raises BadParameter for another word."""
+    if given not in LOG_LEVELS:
+        raise typer.BadParameter(f"{given!r} is none of {', '.join(LOG_LEVELS)}.", param_hint="--log-level")
+    return given
+
+
+def check_output(path: Path) -> None:
+    """Raise Unusable where results cannot be put at `path`: they replace a file, whole, in a folder that exists."""
+    if path.exists() and not path.is_file():
+        raise Unusable(f"{path} is not a file. Name a file for the results; it may be a new one.")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise Unusable(f"The folder {folder} does not exist.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Unusable(f"The folder {folder} cannot be written to.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -24,12 +26,13 @@ from overnight.cli.hosting import (
     Upstreams,
     UpstreamSlots,
 )
-from overnight.cli.job import MARK, endpoint_of, mark_of
-from overnight.cli.parameters import Endpoint, Parameters, Window, read_parameters
+from overnight.cli.job import AGAIN, MARK, endpoint_of, mark_of, only_one
+from overnight.cli.parameters import Endpoint, Parameters, Window, check_output, read_log_level, read_parameters
 from overnight.cli.progress import Bars, bars
 from overnight.cli.serve import run_loop
 from overnight.cli.show import problems
 from overnight.client import AsyncClient
+from overnight.client.errors import ConnectionFailed, ServerFault
 from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.settings import Settings
@@ -41,6 +44,8 @@ T = TypeVar("T")
 
 FINAL = ("completed", "failed", "expired", "cancelled")
 LOOK_EVERY = 0.5
+LONGEST_AWAY = 60.0
+"""Seconds without its server after which a run gives up; what was answered is kept."""
 GRACE = 3.0
 """After Ctrl-C: what runs may take so long to finish, then it is left for the next time."""
 
@@ -65,7 +70,10 @@ def run(
     server: Annotated[
         str | None,
         typer.Option(
-            "--server", metavar="URL", envvar="OVERNIGHT_SERVER", help="A server to use; else one is started."
+            "--server",
+            metavar="URL",
+            envvar="OVERNIGHT_SERVER",
+            help="A server to use. [default: $OVERNIGHT_SERVER; else one is started]",
         ),
     ] = None,
     endpoint: Endpoint = None,
@@ -89,9 +97,10 @@ def run(
     Given again after any interruption it goes on where it was: nothing that was answered runs twice.
     Ends with 0 only if every request was answered.
     """
-    if not out.absolute().parent.is_dir():
-        raise Unusable(f"The folder of {out} does not exist.")
-    events.set_up_logging(log_level)
+    check_output(out)
+    if server is None and not model and not upstream:
+        server = os.environ.get("OVERNIGHT_SERVER") or None
+    events.set_up_logging(read_log_level(log_level))
     named = endpoint or endpoint_of(file)
     defaults = read_parameters(param or [])
     job = Job(file, out, named, window, defaults, mark_of(file, out, named, defaults), again, overwrite)
@@ -107,7 +116,8 @@ def run(
         context_length=context_length,
     )
     try:
-        answered = run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))
+        with only_one(settings.data_dir, job.mark):
+            answered = run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         output.say("Stopped. What was answered is kept: give the same command again to go on.")
         raise typer.Exit(130) from None
@@ -122,7 +132,9 @@ async def _run(job: Job, server: str | None, settings: Settings) -> bool:
     with bars() as line:
         async with _reached(server, settings) as (client, process):
             try:
-                batch = None if job.again else await _earlier(client, job)
+                batch = await _earlier(client, job)
+                if job.again and batch is not None and (batch["status"] in FINAL or AGAIN not in batch["metadata"]):
+                    batch = None
                 new = batch is None or batch["status"] not in FINAL
                 if batch is None or new:
                     batch = await _unless_engine_fails(process, _finish(client, process, job, batch, line))
@@ -130,8 +142,8 @@ async def _run(job: Job, server: str | None, settings: Settings) -> bool:
                 line.say("stopping")
                 raise
             line.show(batch)
-            if new or not job.out.exists():
-                await client.write_results(batch, job.out)
+            # Even where nothing was left to run: the file may be missing, cut, or of an earlier job.
+            await client.write_results(batch, job.out)
     return _tell(job, batch, new=new)
 
 
@@ -196,7 +208,7 @@ async def _finish(
             input_file_id=stored["id"],
             endpoint=job.endpoint,
             completion_window=job.window,
-            metadata={MARK: job.mark, "file": job.file.name[:512]},
+            metadata={MARK: job.mark, "file": job.file.name[:512], **({AGAIN: "yes"} if job.again else {})},
             **job.defaults,
         )
     else:
@@ -210,8 +222,21 @@ async def _finish(
         waiting = process.why_waiting() if process is not None else None
         line.show(batch) if waiting is None else line.say(waiting)
         await asyncio.sleep(LOOK_EVERY)
-        batch = await client.get_batch(batch["id"])
+        batch = await _look(client, batch, line)
     return batch
+
+
+async def _look(client: AsyncClient, batch: dict[str, Any], line: Bars) -> dict[str, Any]:
+    """The batch as it is now; a server that is away for a moment is waited for."""
+    ends = monotonic() + LONGEST_AWAY
+    while True:
+        try:
+            return await client.get_batch(batch["id"])
+        except (ServerFault, ConnectionFailed):
+            if monotonic() > ends:
+                raise
+            line.say("waiting for the server")
+            await asyncio.sleep(LOOK_EVERY)
 
 
 def _tell(job: Job, batch: dict[str, Any], *, new: bool) -> bool:

@@ -25,6 +25,7 @@ from overnight.cli.hosting import (
     Upstreams,
     UpstreamSlots,
 )
+from overnight.cli.parameters import read_log_level
 from overnight.domain import events
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
 
@@ -58,9 +59,7 @@ def serve(
     max_intake: MaxIntake = hosting.DEFAULTS.intake,
 ) -> None:
     """Serve the batch API, run requests on your models and keep batches moving, in one process."""
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning, error.", param_hint="--log-level")
-    events.set_up_logging(log_level, as_json=log_json)
+    events.set_up_logging(read_log_level(log_level), as_json=log_json)
     chosen = hosting.settings(
         data=data,
         database_url=database_url,

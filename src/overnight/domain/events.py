@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,6 @@ _FACTS = {
     "engine_starting": _Fact(logging.INFO, "the local engine is starting"),
     "engine_ready": _Fact(logging.INFO, "the local engine is ready"),
     "engine_down": _Fact(logging.WARNING, "the local engine is down and will be started again"),
-    "database_started": _Fact(logging.INFO, "the embedded database is up"),
     "database_lost": _Fact(logging.WARNING, "the database cannot be reached"),
     "incremental_failed": _Fact(logging.ERROR, "an incremental file could not be written and will be tried again"),
     "disk_low": _Fact(logging.ERROR, "the disk is almost full: nothing new is accepted or started"),
@@ -73,6 +73,20 @@ def tell(event: str, error: BaseException | None = None, /, **facts: Any) -> Non
     )
 
 
+class _ToStandardError:
+    """Writes to what standard error is now. Where nobody reads it any more, lines are lost and nothing else is."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+    log = debug = info = warning = error = critical = msg
+
+
 def set_up_logging(level: str = "info", *, as_json: bool = False) -> None:
     """Send facts of `level` and above to standard error: for people, or a JSON object a line for programs."""
     render: Any = (
@@ -93,6 +107,8 @@ def set_up_logging(level: str = "info", *, as_json: bool = False) -> None:
     structlog.configure(
         processors=[*processors, render],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_ToStandardError,
         cache_logger_on_first_use=False,
     )
+    # Libraries would print raw lines, with tracebacks, between ours; what matters of it is told as a fact.
+    logging.getLogger().addHandler(logging.NullHandler())

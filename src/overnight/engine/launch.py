@@ -57,6 +57,7 @@ def llama_cpp(
     context_length = min(context_length, model.context_length or context_length)
     # With -P a file in the current folder cannot take the place of a module.
     command = [sys.executable, "-P", "-m", "overnight.engine.llama_server", "--model", str(model.path)]
+    command += ["--name", model.id]
     command += ["--slots", str(slots), "--context", str(context_length)]
     command += ["--threads", str(threads or sizing.default_threads(cores))]
     if model.embedding:

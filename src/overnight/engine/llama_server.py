@@ -57,6 +57,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="overnight.engine.llama_server")
     parser.add_argument("--model", required=True)
+    parser.add_argument("--name", required=True, help="what answers call the model")
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
@@ -68,6 +69,8 @@ def _arguments() -> argparse.Namespace:
 def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = asked.model
+    # Else answers would name the file, with its whole path.
+    parameters.model_alias = {asked.name}
     parameters.hostnames = ["127.0.0.1"]
     parameters.api_keys = [key]
     parameters.verbosity = ERRORS_ONLY

@@ -89,7 +89,12 @@ class Follow:
 
     def _holds_lock(self, folder: Path) -> bool:
         if self._lock is not None:
-            return True
+            if (folder / ".lock").exists():
+                return True
+            # Somebody removed the folder: begin anew in another one of the same name.
+            self.close()
+            self._followed.clear()
+            self._complete.clear()
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         lock = flock.open_lock(folder / ".lock")
         if not flock.try_alone(lock):
