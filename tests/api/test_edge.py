@@ -84,6 +84,8 @@ async def test_head_answers_as_get_without_a_body(served_app: ServedApp) -> None
         head, get = [await served_app.http.request(method, path) for method in ("HEAD", "GET")]
         assert (path, head.status_code, head.content) == (path, get.status_code, b"")
         for name in ("content-type", "content-length", "etag"):
+            if (path, name) == ("/v1/pool/status", "content-length"):
+                continue  # it tells how many seconds the oldest request waits: a moment later that may be a digit more
             assert (path, name, head.headers.get(name)) == (path, name, get.headers.get(name))
 
 

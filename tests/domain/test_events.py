@@ -29,7 +29,7 @@ def test_a_fact_is_counted_and_written_as_one_json_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events.set_up_logging("info", as_json=True)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
     before = told("file_stored")
 
     events.tell("file_stored", file="file-1", bytes=7)
@@ -63,12 +63,12 @@ def test_an_error_is_told_without_the_values_of_local_variables(monkeypatch: pyt
 
     for as_json in (False, True):
         events.set_up_logging("info", as_json=as_json)
-        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        monkeypatch.setattr(sys, "stderr", written := io.StringIO())
         try:
             fail("".join(["what the ", "user asked"]))
         except ValueError as e:
             events.tell("round_failed", e, round="test")
 
-        said = sys.stderr.getvalue()  # type: ignore[attr-defined]
+        said = written.getvalue()
         assert "ValueError" in said
         assert "what the user asked" not in said
