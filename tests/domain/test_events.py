@@ -34,7 +34,7 @@ def test_a_fact_is_counted_and_written_as_one_json_object(
 
     events.tell("file_stored", file="file-1", bytes=7)
 
-    line = json.loads(sys.stderr.getvalue())  # type: ignore[attr-defined]
+    line = json.loads(written.getvalue())
     assert (line["event_name"], line["file"], line["bytes"]) == ("file_stored", "file-1", 7)
     assert told("file_stored") == before + 1
 
