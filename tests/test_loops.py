@@ -92,3 +92,27 @@ async def test_a_ring_before_anyone_waits_is_not_lost_and_wakes_the_others_too()
 
     await asyncio.wait_for(outer.wait(FOR_EVER), 10)
     await asyncio.wait_for(inner.wait(FOR_EVER), 10)
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_cancellation_is_heard_while_it_rings(turns: int) -> None:
+    bell = Bell()
+    rounds = 0
+
+    async def idle() -> bool:
+        nonlocal rounds
+        rounds += 1
+        return False
+
+    running = asyncio.create_task(repeat("test", idle, every=60, bell=bell))
+    while not rounds:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    bell.ring()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert running.cancelled()

@@ -31,7 +31,9 @@ class Bell:
     async def wait(self, seconds: float) -> None:
         """Return when it rings, or after `seconds`."""
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            # Not `asyncio.wait_for`: that of Python 3.11 forgets a cancellation that comes while it rings.
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         except TimeoutError:
             return
         finally:
