@@ -124,7 +124,8 @@ async def seed(url: str, case: Case) -> None:
     each = case.requests // case.batches
     made = lines(each)
     blocks = [
-        (first // BLOCK_LINES, len(made[first : first + BLOCK_LINES]), list(range(first, min(first + BLOCK_LINES, each))),
+        (first // BLOCK_LINES, len(made[first : first + BLOCK_LINES]),
+         list(range(first, min(first + BLOCK_LINES, each))),
          zstd.compress(b"\n".join(made[first : first + BLOCK_LINES])))
         for first in range(0, each, BLOCK_LINES)
     ]  # fmt: skip
