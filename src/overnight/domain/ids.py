@@ -15,6 +15,7 @@ UPLOAD = "upload_"
 PART = "part_"
 
 _random = random.Random(os.urandom(32)).getrandbits  # noqa: S311  names, not secrets
+_VARIANT = 0b11 << 62
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -30,7 +31,8 @@ def new_text(prefix: str, milliseconds: int) -> str:
 
     Its random part cannot be guessed from outside, and from inside it can: for names that open nothing.
     """
-    return f"{prefix}{milliseconds & 0xFFFFFFFFFFFF:012x}7{_random(12):03x}{1 << 63 | _random(62):016x}"
+    rest = _random(76) & ~_VARIANT | 0b10 << 62
+    return f"{prefix}{milliseconds & 0xFFFFFFFFFFFF:012x}7{rest:019x}"
 
 
 def show(prefix: str, value: UUID) -> str:
@@ -48,7 +50,7 @@ def read(prefix: str, text: str) -> UUID | None:
 
 def of_request(batch: UUID, line: int) -> str:
     """The id of a batch's request: 24 digits of the batch, then its line in 8."""
-    return f"{REQUEST_IN_BATCH}{batch.hex[:24]}{line:08x}"
+    return f"{REQUEST_IN_BATCH}{batch.int >> 32:024x}{line:08x}"
 
 
 def line_of(batch: UUID, text: str) -> int | None:

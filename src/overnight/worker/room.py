@@ -14,8 +14,8 @@ LEASE_BYTES = 32 * 1024 * 1024
 
 COMMITS_AHEAD = 1.5
 """The reserve of written-down requests lasts for so many times the time that writing more takes."""
-LEAST_APART = 0.03
-"""Seconds of work in a group at the least, so that a busy worker writes some thirty groups a second."""
+LEAST_APART = 0.05
+"""Seconds of work in a group at the least, so that a busy worker writes some twenty groups a second."""
 MOST_FLOOR = 4
 LONGEST_COMMIT = 0.25
 """Seconds. A slower commit is an accident, which the reserve need not ride out."""
