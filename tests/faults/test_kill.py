@@ -102,7 +102,7 @@ def kill_postgres(folder: Path) -> None:
 def test_kill_9_of_the_engine_fails_no_request(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp", reason="the engine is an extra that is not installed")
     model = write_tiny_model(tmp_path / "test-model.gguf")
-    requests = 150
+    requests = REQUESTS
     with Served(tmp_path / "data", "--model", str(model)) as service:
         lines = [chat(f"r-{i}", f"question {i}", max_tokens=16) for i in range(requests)]
         batch = service.submit(lines)
