@@ -16,7 +16,7 @@ from overnight.domain.limits import MIB, Limits
 from tests.api.conftest import Serve, ServedApp, request
 from tests.files.forms import BOUNDARY, CONTENT_TYPE, add_account, rows_left, send, upload_form
 
-TEXT = "".join(json.dumps(request(f"id-{n}", x="ü" * 200), ensure_ascii=False) + "\n" for n in range(2_000)).encode()
+TEXT = "".join(json.dumps(request(f"id-{n}", user="ü" * 200), ensure_ascii=False) + "\n" for n in range(2_000)).encode()
 FORM = {"content-type": CONTENT_TYPE}
 
 
