@@ -21,7 +21,7 @@ ENOUGH = 64
 """Answers of a batch that are stored at once without waiting for more."""
 LONGEST_WAIT = 0.3
 """Seconds that an answer waits for others of its batch."""
-APART = 0.06
+APART = 0.1
 """Seconds between the starts of two flushes, so that a busy worker's hold hundreds of answers."""
 MOST_AT_ONCE = 4_096
 MOST_BYTES_AT_ONCE = 4 * MIB
