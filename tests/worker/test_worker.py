@@ -134,6 +134,19 @@ async def test_the_defaults_of_a_batch_are_added_to_what_is_sent(rig: Rig) -> No
     assert {asked.path for asked in rig.upstream.asked} == {"/v1/chat/completions"}
 
 
+async def test_a_server_that_does_not_list_its_models_gets_whatever_is_asked_for(
+    store: Store, upstream: Upstream
+) -> None:
+    upstream.models = Say(404)
+    batches = [await add_batch(store, [request("a", model=f"m{i}")], model=f"m{i}") for i in range(100)]
+    async with rigged(store, upstream) as rig:
+        await rig.finish()
+        # Names are made up without end: those of ended batches are not remembered for ever.
+        assert rig.worker.models <= 40
+    assert all([await results(store, batch) for batch in batches])
+    assert {asked.body["model"] for asked in upstream.asked} == {f"m{i}" for i in range(100)}
+
+
 FINAL: dict[str, tuple[Say, str]] = {
     "bad request": (Say(400, failure("bad")), "invalid_request"),
     "unknown model": (Say(404, failure("none")), "model_not_found"),

@@ -8,6 +8,8 @@ from overnight.catalog.route import Route
 from overnight.upstreams.http import Call
 from overnight.worker.flow import Batch, Block, Flow, Request
 
+IDLE_FLOWS = 32
+
 
 class Superseded(Exception):
     """A new life of the worker began while a statement of the old one was under way: what it did is not ours."""
@@ -109,3 +111,10 @@ class Held:
             del self.batches[batch.no]
             for flow in batch.sources:
                 del flow.sources[batch.no]
+                self._forget_if_idle(flow)
+
+    def _forget_if_idle(self, flow: Flow) -> None:
+        """Where any name is a model, callers make up new ones without end. A few are kept, for their rates."""
+        if not flow.sources and len(self.flows) > IDLE_FLOWS:
+            del self.flows[flow.route.name, flow.model]
+            flow.siblings.remove(flow)

@@ -83,6 +83,11 @@ class Worker:
         return not self._held.batches and not self._held.unsent and self._recorder.is_empty
 
     @property
+    def models(self) -> int:
+        """How many models requests are or lately were held of."""
+        return len(self._held.flows)
+
+    @property
     def is_stopping(self) -> bool:
         """Nothing starts any more."""
         return self._starter.stopping
