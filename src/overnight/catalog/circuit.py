@@ -24,10 +24,6 @@ class Circuit:
         """Whether the server was given up for now."""
         return self._until is not None
 
-    def opens_at(self) -> float | None:
-        """When the next probe may start; None while the circuit is closed."""
-        return self._until
-
     def most_running(self, slots: int, now: float) -> int:
         """How many requests may run: all, none while it is open, one as a probe."""
         if self._until is None:

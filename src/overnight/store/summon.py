@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -56,12 +57,25 @@ class Summoned:
                 self._reason = said.read().decode(errors="replace")
         return True
 
+    def leave(self) -> None:
+        """Look after it no more."""
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._process.returncode = 0
+
     def raise_if_it_gave_up(self) -> None:
         """Raise Unusable if it has ended because the server cannot run, rather than unneeded or killed."""
         if self._process.returncode == UNUSABLE:
             raise Unusable(self._reason)
         if self._process.returncode is not None and self._process.returncode > 0:
             raise Unusable(f"The keeper of PostgreSQL failed; see {self._log}.")
+
+
+@atexit.register
+def _leave_all() -> None:
+    """They outlive us, which is their purpose: unasked, Python warns of each when it ends."""
+    for keeper in _started:
+        keeper.leave()
 
 
 def _environment() -> dict[str, str]:
