@@ -214,6 +214,7 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         limits=settings.limits,
         owner=await accounts.local_owner(server.store),
         health=server.unhealthy,
+        hosts=settings.hosts,
         disk_is_low=lambda: disk_is_low(settings.data_dir),
         bell=Bell(server.running, server.tidying),
     )

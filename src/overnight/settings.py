@@ -43,6 +43,8 @@ class Settings:
     data_dir: Path
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
+    hosts: frozenset[str] = frozenset()
+    """Names, beside the loopback ones, under which callers may address it: those of a proxy in front."""
     database_url: str | None = field(default=None, repr=False)
     """Someone else's PostgreSQL; without it an embedded one runs under the data directory."""
     postgres_bin: Path | None = None
@@ -80,7 +82,7 @@ def check_host(host: str) -> None:
         pass
     raise Unusable(
         f"Overnight has no accounts yet, so it answers on a loopback address only, not on {host}. "
-        "Use --host 127.0.0.1 and let a tunnel or a proxy with sign-in forward to it."
+        "Use --host 127.0.0.1 and let a tunnel, or a proxy with sign-in (see --allow-host), forward to it."
     )
 
 

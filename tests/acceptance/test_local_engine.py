@@ -24,6 +24,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     writer = write_tiny_model(folder / "test-model.gguf")
     reader = write_tiny_embedding_model(folder / "test-embedder.gguf")
     options = ["--model", str(writer), "--model", str(reader), "--max-context-length", "256"]
+    options += ["--allow-host", "models.example.org"]
     with Served(tmp_path_factory.mktemp("engines"), *options) as served:
         yield served
 
@@ -117,6 +118,13 @@ def test_the_key_of_an_engine_is_in_no_log_and_no_command_line(engines: Served) 
     assert len(commands) == 2
     assert not any("key" in command for command in commands)
     assert "api_key" not in logs
+
+
+def test_it_answers_under_the_name_of_a_proxy_that_it_was_told_and_under_no_other(engines: Served) -> None:
+    url = f"{engines.url}/v1/models"
+
+    assert httpx.get(url, headers={"Host": "models.example.org"}).status_code == 200
+    assert httpx.get(url, headers={"Host": "other.example.org"}).status_code == 403
 
 
 def test_health_is_well_once_both_have_loaded(engines: Served) -> None:

@@ -98,7 +98,7 @@ def test_a_job_killed_in_the_middle_goes_on_and_runs_nothing_answered_twice(tmp_
     assert sum(n == 2 for n in witness.seen.values()) <= 50
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_job_says_how_to_go_on_and_does(tmp_path: Path, number: signal.Signals) -> None:
     with Witness(seconds=0.1) as witness:
         job = Job(tmp_path, witness.url, questions(200))

@@ -128,7 +128,8 @@ async def _run(job: Job, server: str | None, settings: Settings) -> bool:
     """Do the job; say whether every request was answered."""
     main = asyncio.current_task()
     assert main is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     with bars() as line:
         async with _reached(server, settings) as (client, process):
             try:

@@ -37,6 +37,10 @@ def serve(
     upstream: Upstreams = None,
     host: Annotated[str, typer.Option(help="Address to answer on.")] = DEFAULT_HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to answer on; 0 takes a free one.")] = DEFAULT_PORT,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A host name that callers may use, such as that of a proxy. Repeatable."),
+    ] = None,
     parts: Annotated[
         str, typer.Option(help="What this process does: a list of api, worker, upkeep.")
     ] = "api,worker,upkeep",
@@ -74,7 +78,13 @@ def serve(
         intake=max_intake,
     )
     chosen = replace(
-        chosen, host=host, port=port, parts=parse_parts(parts), incremental_dir=incremental_dir, grace_seconds=grace
+        chosen,
+        host=host,
+        port=port,
+        hosts=frozenset(name.lower() for name in allow_host or ()),
+        parts=parse_parts(parts),
+        incremental_dir=incremental_dir,
+        grace_seconds=grace,
     )
     run_loop(_serve(chosen))
 
@@ -84,7 +94,7 @@ async def _serve(settings: Settings) -> None:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     async with running(settings) as server:
         failing = asyncio.create_task(server.failed())  # cancelled below
