@@ -116,6 +116,19 @@ def test_an_interrupted_job_says_how_to_go_on_and_does(tmp_path: Path, number: s
     assert set(witness.seen.values()) == {1}
 
 
+def test_a_job_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) -> None:
+    with Witness(seconds=0.1) as witness:
+        job = Job(tmp_path, witness.url, questions(100))
+        job.command = ["nohup", *job.command]
+        with job.start() as process:
+            witness.wait_for(30)
+            os.kill(process.pid, signal.SIGHUP)
+            process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert len(job.answers()) == 100
+
+
 def test_a_job_with_a_failed_request_ends_with_1_and_has_its_error_line(tmp_path: Path) -> None:
     with Witness() as witness:
         job = Job(tmp_path, witness.url, [chat("good", "hi"), chat("bad", "[status 400] no")])

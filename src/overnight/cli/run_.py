@@ -29,7 +29,7 @@ from overnight.cli.hosting import (
 from overnight.cli.job import AGAIN, MARK, endpoint_of, mark_of, only_one
 from overnight.cli.parameters import Endpoint, Parameters, Window, check_output, read_log_level, read_parameters
 from overnight.cli.progress import Bars, bars
-from overnight.cli.serve import run_loop
+from overnight.cli.serve import run_loop, when_terminal_closes
 from overnight.cli.show import problems
 from overnight.client import AsyncClient
 from overnight.client.errors import ConnectionFailed, ServerFault
@@ -128,7 +128,7 @@ async def _run(job: Job, server: str | None, settings: Settings) -> bool:
     """Do the job; say whether every request was answered."""
     main = asyncio.current_task()
     assert main is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, *when_terminal_closes()):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     with bars() as line:
         async with _reached(server, settings) as (client, process):

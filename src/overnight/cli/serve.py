@@ -94,7 +94,7 @@ async def _serve(settings: Settings) -> None:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, *when_terminal_closes()):
         loop.add_signal_handler(number, stop.set)
     async with running(settings) as server:
         failing = asyncio.create_task(server.failed())  # cancelled below
@@ -106,6 +106,11 @@ async def _serve(settings: Settings) -> None:
             failing.cancel()
         if failing.done() and not failing.cancelled():
             failing.result()
+
+
+def when_terminal_closes() -> tuple[signal.Signals, ...]:
+    """The signal of a terminal that goes away; none under `nohup`, which asks to go on then."""
+    return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
