@@ -50,6 +50,11 @@ def write_tiny_model(
     words = _add_byte_level_tokenizer(writer)
     if chat_template:
         writer.add_chat_template(CHAT_TEMPLATE)
+    _add_random_tensors(writer, _llama_shapes(words), seed)
+    return _written(writer, path)
+
+
+def _llama_shapes(words: int) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (words, WIDTH),
         "output_norm.weight": (WIDTH,),
@@ -67,8 +72,7 @@ def write_tiny_model(
             f"blk.{layer}.ffn_up.weight": (HIDDEN, WIDTH),
             f"blk.{layer}.ffn_down.weight": (WIDTH, HIDDEN),
         }
-    _add_random_tensors(writer, shapes, seed)
-    return _written(writer, path)
+    return shapes
 
 
 def write_tiny_embedding_model(

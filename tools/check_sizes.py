@@ -10,11 +10,13 @@ LONGEST_FILE = 300
 LONGEST_FUNCTION = 40
 
 
-def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function's body: without its signature, which for a command lists its options, and its docstring."""
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    total = (function.end_lineno or function.lineno) - function.lineno + 1
     first = function.body[0]
-    begins = first.lineno if ast.get_docstring(function) is None else (first.end_lineno or first.lineno) + 1
-    return (function.end_lineno or function.lineno) - begins + 1
+    if ast.get_docstring(function) is not None:
+        total -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return total
 
 
 def main(folders: list[str]) -> int:
@@ -27,7 +29,7 @@ def main(folders: list[str]) -> int:
             found.append(f"{path}: {lines} lines")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = body_lines(node)
+                length = lines_of(node)
                 if length > LONGEST_FUNCTION:
                     found.append(f"{path}:{node.lineno} {node.name}: {length} lines")
     print("\n".join(found) if found else f"No file over {LONGEST_FILE}, no function over {LONGEST_FUNCTION} lines.")

@@ -116,6 +116,23 @@ def test_an_interrupted_job_says_how_to_go_on_and_does(tmp_path: Path, number: s
     assert set(witness.seen.values()) == {1}
 
 
+def test_a_server_named_in_the_environment_gives_way_to_one_in_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_SERVER", "http://127.0.0.1:9")
+    with Witness() as witness:
+        job = Job(tmp_path, witness.url, questions(2))
+        code, said = job.run()
+        at = job.command.index("--upstream")
+        del job.command[at : at + 2]
+        without, said_without = job.run("--again")
+
+    assert code == 0, said
+    assert len(job.answers()) == 2
+    assert without == 3
+    assert "127.0.0.1:9" in said_without
+
+
 def test_a_job_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) -> None:
     with Witness(seconds=0.1) as witness:
         job = Job(tmp_path, witness.url, questions(100))

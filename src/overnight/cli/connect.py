@@ -15,7 +15,7 @@ DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 Server = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="URL", help=f"Address of the server. [default: $OVERNIGHT_SERVER or {DEFAULT_SERVER}]"
+        "--server", metavar="URL", help=f"Address of the server. (default: $OVERNIGHT_SERVER or {DEFAULT_SERVER})"
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +21,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Where data is kept. [default: $OVERNIGHT_DATA_DIR or the user's data directory]",
+        help="Where data is kept. (default: $OVERNIGHT_DATA_DIR or the user's data directory)",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -30,7 +32,7 @@ DatabaseUrl = Annotated[
         metavar="URL",
         envvar="OVERNIGHT_DATABASE_URL",
         show_envvar=True,
-        help="A PostgreSQL of yours, 15 or newer. [default: an embedded one in the data directory]",
+        help="A PostgreSQL of yours, 15 or newer. (default: an embedded one in the data directory)",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -87,17 +89,17 @@ MaxIntake = Annotated[
 
 def settings(
     *,
-    data: Path | None,
-    database_url: str | None,
-    postgres_bin: Path | None,
-    models: list[str] | None,
-    upstreams: list[str] | None,
-    upstream_slots: int,
-    engine_slots: int | None,
-    engine_threads: int | None,
-    context_length: int | None,
-    slots: int = DEFAULTS.slots,
-    intake: int = DEFAULTS.intake,
+    model: Models = None,
+    upstream: Upstreams = None,
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+    upstream_slots: UpstreamSlots = 64,
+    engine_slots: EngineSlots = None,
+    engine_threads: EngineThreads = None,
+    context_length: ContextLength = None,
+    max_pool_size: MaxPoolSize = DEFAULTS.slots,
+    max_intake: MaxIntake = DEFAULTS.intake,
 ) -> Settings:
     """What a process is started with, from the options of a command."""
     key = os.environ.get("OVERNIGHT_UPSTREAM_KEY") or None
@@ -105,10 +107,26 @@ def settings(
         data_dir=data_dir(data),
         database_url=database_url,
         postgres_bin=postgres_bin,
-        models=tuple(models or ()),
-        upstreams=tuple(Upstream(url, key, upstream_slots) for url in upstreams or ()),
+        models=tuple(model or ()),
+        upstreams=tuple(Upstream(url, key, upstream_slots) for url in upstream or ()),
         engine_slots=engine_slots,
         engine_threads=engine_threads,
         context_length=context_length,
-        limits=Limits(slots=slots, intake=intake),
+        limits=Limits(slots=max_pool_size, intake=max_intake),
     )
+
+
+def hosted(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `settings` beside its own; it is called with what these make, as `settings`."""
+    options = inspect.signature(settings, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True).parameters
+
+    def wrapped(**given: Any) -> None:
+        chosen = settings(**{name: given.pop(name) for name in options})
+        command(**given, settings=chosen)
+
+    shown = [*(p for name, p in own.items() if name != "settings"), *options.values()]
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__annotations__ = {p.name: p.annotation for p in shown}
+    wrapped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return wrapped

@@ -13,7 +13,7 @@ from overnight.domain.errors import Unusable
 
 Endpoint = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="What the requests are for. [default: the url of the file's first line]"),
+    typer.Option(metavar="PATH", help="What the requests are for. (default: the url of the file's first line)"),
 ]
 Window = Annotated[str, typer.Option(metavar="<n>h", help="How long the batch may start its requests.")]
 Parameters = Annotated[

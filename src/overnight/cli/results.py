@@ -22,7 +22,7 @@ def results(
     batch: BatchId,
     server: Server = None,
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write. [default: standard output]")
+        Path | None, typer.Option("--output", "-o", help="Where to write. (default: standard output)")
     ] = None,
     errors: Annotated[bool, typer.Option("--errors/--no-errors", help="Include requests without an answer.")] = True,
 ) -> None:

@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from overnight.cli import hosting, output
-from overnight.cli.hosting import (
-    ContextLength,
-    DatabaseUrl,
-    DataDir,
-    EngineSlots,
-    EngineThreads,
-    Models,
-    PostgresBin,
-    Upstreams,
-    UpstreamSlots,
-)
+from overnight.cli import output
+from overnight.cli.hosting import hosted
 from overnight.cli.job import AGAIN, MARK, endpoint_of, mark_of, only_one
 from overnight.cli.parameters import Endpoint, Parameters, Window, check_output, read_log_level, read_parameters
 from overnight.cli.progress import Bars, bars
@@ -64,6 +54,7 @@ class Job:
     overwrite: bool
 
 
+@hosted
 def run(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="JSONL, a request a line.")],
     out: Annotated[Path, typer.Option("--output", "-o", help="Where the results go: JSONL, a line for each request.")],
@@ -72,8 +63,7 @@ def run(
         typer.Option(
             "--server",
             metavar="URL",
-            envvar="OVERNIGHT_SERVER",
-            help="A server to use. [default: $OVERNIGHT_SERVER; else one is started]",
+            help="A server to use. (default: $OVERNIGHT_SERVER; else one is started)",
         ),
     ] = None,
     endpoint: Endpoint = None,
@@ -82,15 +72,8 @@ def run(
     again: Annotated[bool, typer.Option("--again", help="Run it all anew, whatever was answered before.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output file of other origin.")] = False,
     log_level: Annotated[str, typer.Option(help="What the started server logs.")] = "error",
-    model: Models = None,
-    upstream: Upstreams = None,
-    data: DataDir = None,
-    database_url: DatabaseUrl = None,
-    postgres_bin: PostgresBin = None,
-    upstream_slots: UpstreamSlots = 64,
-    engine_slots: EngineSlots = None,
-    engine_threads: EngineThreads = None,
-    context_length: ContextLength = None,
+    *,
+    settings: Settings,
 ) -> None:
     """Run every request of a file and write the results, starting what is needed.
 
@@ -98,23 +81,12 @@ def run(
     Ends with 0 only if every request was answered.
     """
     check_output(out)
-    if server is None and not model and not upstream:
+    if server is None and not settings.models and not settings.upstreams:
         server = os.environ.get("OVERNIGHT_SERVER") or None
     events.set_up_logging(read_log_level(log_level))
     named = endpoint or endpoint_of(file)
     defaults = read_parameters(param or [])
     job = Job(file, out, named, window, defaults, mark_of(file, out, named, defaults), again, overwrite)
-    settings = hosting.settings(
-        data=data,
-        database_url=database_url,
-        postgres_bin=postgres_bin,
-        models=model,
-        upstreams=upstream,
-        upstream_slots=upstream_slots,
-        engine_slots=engine_slots,
-        engine_threads=engine_threads,
-        context_length=context_length,
-    )
     try:
         with only_one(settings.data_dir, job.mark):
             answered = run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))

@@ -11,20 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from overnight.cli import hosting
-from overnight.cli.hosting import (
-    ContextLength,
-    DatabaseUrl,
-    DataDir,
-    EngineSlots,
-    EngineThreads,
-    MaxIntake,
-    MaxPoolSize,
-    Models,
-    PostgresBin,
-    Upstreams,
-    UpstreamSlots,
-)
+from overnight.cli.hosting import hosted
 from overnight.cli.parameters import read_log_level
 from overnight.domain import events
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
@@ -32,9 +19,10 @@ from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
 T = TypeVar("T")
 
 
+@hosted
 def serve(
-    model: Models = None,
-    upstream: Upstreams = None,
+    *,
+    settings: Settings,
     host: Annotated[str, typer.Option(help="Address to answer on.")] = DEFAULT_HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to answer on; 0 takes a free one.")] = DEFAULT_PORT,
     allow_host: Annotated[
@@ -52,33 +40,11 @@ def serve(
     ] = 20.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option("--log-json", help="Log a JSON object a line.")] = False,
-    data: DataDir = None,
-    database_url: DatabaseUrl = None,
-    postgres_bin: PostgresBin = None,
-    upstream_slots: UpstreamSlots = 64,
-    engine_slots: EngineSlots = None,
-    engine_threads: EngineThreads = None,
-    context_length: ContextLength = None,
-    max_pool_size: MaxPoolSize = hosting.DEFAULTS.slots,
-    max_intake: MaxIntake = hosting.DEFAULTS.intake,
 ) -> None:
     """Serve the batch API, run requests on your models and keep batches moving, in one process."""
     events.set_up_logging(read_log_level(log_level), as_json=log_json)
-    chosen = hosting.settings(
-        data=data,
-        database_url=database_url,
-        postgres_bin=postgres_bin,
-        models=model,
-        upstreams=upstream,
-        upstream_slots=upstream_slots,
-        engine_slots=engine_slots,
-        engine_threads=engine_threads,
-        context_length=context_length,
-        slots=max_pool_size,
-        intake=max_intake,
-    )
     chosen = replace(
-        chosen,
+        settings,
         host=host,
         port=port,
         hosts=frozenset(name.lower() for name in allow_host or ()),

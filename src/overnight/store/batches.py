@@ -72,7 +72,6 @@ async def create(
         owner=owner,
         target=target,
         endpoint=endpoint,
-        source="direct" if input_file is None else "file",
         input_file=None if input_file is None else input_file[0],
         input_file_id=None if input_file is None else input_file[1],
         completion_window=completion_window,
@@ -87,8 +86,7 @@ async def create(
         retry_of=retry_of,
     )
     assert row is not None
-    number: int = row["no"]
-    return number
+    return int(row["no"])
 
 
 async def find(session: Session, owner: int, batch_id: UUID) -> Row | None:

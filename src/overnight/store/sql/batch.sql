@@ -28,7 +28,8 @@ WITH today AS MATERIALIZED (
 )
 INSERT INTO batch (no, id, owner, target, endpoint, source, status, input_file, input_file_id, completion_window,
     metadata, defaults, total, output_expires_after, retention, model, unresolved, retry_of, created_at, expires_at)
-SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text, :source::text, 'validating',
+SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text,
+    CASE WHEN :input_file::bigint IS NULL THEN 'direct' ELSE 'file' END, 'validating',
     :input_file::bigint, :input_file_id::uuid, :completion_window::text, :metadata::jsonb, :defaults::jsonb,
     :total::integer, :output_expires_after::integer, :retention::interval, :model::text, :unresolved::boolean,
     :retry_of::uuid, now(), now() + :window::interval
