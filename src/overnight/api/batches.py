@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from litestar import delete, post, route
@@ -20,6 +21,7 @@ from overnight.batches.idempotency import Key
 from overnight.batches.shape import BatchView, as_json
 from overnight.domain.errors import InvalidParameter
 from overnight.domain.states import Status
+from overnight.store.pool import Store
 
 NOT_TAKEN = {
     "X-On-Behalf-Of": "A batch belongs to whoever creates it.",
@@ -88,13 +90,18 @@ async def show_batch(request: Request) -> dict[str, Any]:
     return as_json(await find.get(deps_of(request).store, authorise(request), parameters.in_path(request, "batch_id")))
 
 
+async def _changed(request: Request, verb: Callable[[Store, int, str], Awaitable[BatchView]]) -> dict[str, Any]:
+    """Do something to the batch that a call names, let those know who work on it, and show it."""
+    deps = deps_of(request)
+    batch = await verb(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
+    deps.bell.ring()
+    return as_json(batch)
+
+
 @post("/v1/batches/{batch_id:str}/cancel", status_code=200)
 async def cancel_batch(request: Request) -> dict[str, Any]:
     """Let a batch start nothing more; what runs finishes."""
-    deps = deps_of(request)
-    batch = await cancelling.cancel(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
-    deps.bell.ring()
-    return as_json(batch)
+    return await _changed(request, cancelling.cancel)
 
 
 @delete("/v1/batches/{batch_id:str}", status_code=200)
@@ -110,19 +117,13 @@ async def delete_batch(request: Request) -> dict[str, Any]:
 @post("/v1/batches/{batch_id:str}/pause", status_code=200)
 async def pause_batch(request: Request) -> dict[str, Any]:
     """Start nothing of a batch until it is resumed; what runs finishes."""
-    deps = deps_of(request)
-    batch = await pausing.pause(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
-    deps.bell.ring()
-    return as_json(batch)
+    return await _changed(request, pausing.pause)
 
 
 @post("/v1/batches/{batch_id:str}/resume", status_code=200)
 async def resume_batch(request: Request) -> dict[str, Any]:
     """Go on with a batch that was paused."""
-    deps = deps_of(request)
-    batch = await pausing.resume(deps.store, authorise(request), parameters.in_path(request, "batch_id"))
-    deps.bell.ring()
-    return as_json(batch)
+    return await _changed(request, pausing.resume)
 
 
 @post("/v1/batches/{batch_id:str}/retry", status_code=200)
