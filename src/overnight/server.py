@@ -110,8 +110,7 @@ class Server:
         if disk_is_low(self.settings.data_dir):
             return "disk: less than 5 % or 1 GiB is free"
         try:
-            async with asyncio.timeout(5), self.store.session() as session:
-                await session.connection.fetchval("SELECT 1")
+            await self.store.check(5)
         except LOST as e:
             return f"database: {type(e).__name__}"
         if not self.life.may_start():

@@ -125,7 +125,8 @@ def _database(url: str | None, folder: Folder, programs: Path | None) -> Finding
 async def _server_version(url: str) -> str:
     connection = await asyncpg.connect(url, timeout=5)
     try:
-        return f"PostgreSQL {await connection.fetchval('SHOW server_version')}"
+        found = connection.get_server_version()
+        return f"PostgreSQL {found.major}.{found.minor}"
     finally:
         await connection.close()
 

@@ -6,6 +6,7 @@ from overnight.cli import output
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
 from overnight.settings import Settings, data_dir
+from overnight.store.migrate import newest_applied
 
 
 def migrate(data: DataDir = None, database_url: DatabaseUrl = None, postgres_bin: PostgresBin = None) -> None:
@@ -18,5 +19,4 @@ async def _migrate(settings: Settings) -> None:
 
     prepare_data_dir(settings.data_dir)
     async with opened_store(settings) as store, store.session() as session:
-        rows = await session.connection.fetch("SELECT name FROM migration ORDER BY number DESC LIMIT 1")
-        output.say(f"The database is at {rows[0]['name']}.")
+        output.say(f"The database is at {await newest_applied(session.connection)}.")

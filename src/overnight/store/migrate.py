@@ -53,6 +53,12 @@ async def migrate(connection: asyncpg.Connection) -> list[str]:
         await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
 
 
+async def newest_applied(connection: asyncpg.Connection) -> str:
+    """The name of the last migration of a database that has been migrated."""
+    name: str = await connection.fetchval("SELECT name FROM migration ORDER BY number DESC LIMIT 1")
+    return name
+
+
 async def _migrate(connection: asyncpg.Connection) -> list[str]:
     await connection.execute(
         "CREATE TABLE IF NOT EXISTS migration ("

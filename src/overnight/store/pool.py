@@ -126,6 +126,11 @@ class Store:
         except Unusable as e:
             raise ConnectionError(str(e)) from None
 
+    async def check(self, seconds: float) -> None:
+        """Return where the database answers within so many seconds; raises one of LOST where it does not."""
+        async with asyncio.timeout(seconds), self._lent() as connection:
+            await connection.fetchval("SELECT 1")
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """Lend a connection; statements on it commit one by one."""
