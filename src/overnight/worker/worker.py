@@ -88,6 +88,11 @@ class Worker:
         return len(self._held.flows)
 
     @property
+    def is_stopping(self) -> bool:
+        """Nothing starts any more."""
+        return self._starter.stopping
+
+    @property
     def unstored(self) -> int:
         """Bytes of answers that are not durable yet."""
         return self._recorder.bytes
