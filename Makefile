@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
+# Most tests wait for processes that they start, so a few run side by side even where cores are few.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench clean
@@ -16,7 +18,7 @@ demo: $(STAMPS)/demo ## install Overnight and run examples/questions.jsonl on a 
 	$(BIN)/overnight run examples/questions.jsonl -o answers.jsonl
 
 test: $(STAMPS)/dev ## run the tests, having installed what they need
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: $(STAMPS)/dev ## style, types, floors of the house, sizes
 	$(BIN)/ruff format --check .

@@ -35,8 +35,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(service: Served, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setenv("COLUMNS", "200")
+def shell(service: Served, capfd: pytest.CaptureFixture[str]) -> Shell:
     return Shell(service, capfd)
 
 

@@ -25,11 +25,9 @@ def list_(
         output.say("No batches yet. Hand one over with `overnight submit FILE`.")
         return
     output.table(
-        ("BATCH", "STATUS", "ANSWERED", "MODEL", "ENDPOINT", "CREATED"),
-        (
-            (b["id"], b["status"], output.counts(b), b["model"], b["endpoint"], output.moment(b["created_at"]))
-            for b in page["data"]
-        ),
+        ("BATCH", "STATUS", "ANSWERED", "MODEL", "CREATED"),
+        ((b["id"], b["status"], output.counts(b), b["model"], output.moment(b["created_at"])) for b in page["data"]),
+        whole=2,
     )
     if page["has_more"]:
         output.say("There are more; see --limit.")

@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+UNBOUNDED = 10_000
+"""Columns of what is no terminal."""
+
 people = Console(stderr=False, highlight=False)
 aside = Console(stderr=True, highlight=False)
 """For what accompanies a result: progress, hints, complaints."""
@@ -32,11 +35,14 @@ def as_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, to: Console = people) -> None:
-    """Print rows for people."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: int = 1, to: Console = people) -> None:
+    """Print rows for people; cells of the first `whole` columns are never broken, so that they can be copied."""
+    if not to.is_terminal:
+        # A file or a pipe has no width; a row there is a line.
+        to = Console(file=to.file, highlight=False, width=UNBOUNDED)
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        shown.add_column(name, overflow="fold")
+    for index, name in enumerate(columns):
+        shown.add_column(name, overflow="fold", no_wrap=index < whole)
     for row in rows:
         shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
     to.print(shown)
