@@ -66,10 +66,11 @@ async def find_answer_after(store: Store, batch: int, skipped: int) -> int | Non
 
 
 async def describe_unanswered(session: Session, batch: int, lines: Sequence[int]) -> dict[int, Row]:
-    """Of lines without an answer: `is_running`, `tries`, and how the last counted one failed."""
+    """Of lines without an answer, in their order: `is_running`, `tries`, and how the last counted one failed."""
     if not lines:
         return {}
-    return {row["line"]: row for row in await session.rows(_SQL["describe_unanswered"], batch=batch, lines=lines)}
+    rows = await session.rows(_SQL["describe_unanswered"], batch=batch, lines=lines, first=lines[0], last=lines[-1])
+    return {row["line"]: row for row in rows}
 
 
 def _open(rows: Sequence[Row]) -> Iterator[Result]:
