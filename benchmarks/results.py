@@ -44,15 +44,15 @@ FLUSH = 700
 class Rig:
     """A batch, and what answers its requests as a worker would: in the order of its blocks, a flush at a time."""
 
-    def __init__(self, store: Store, life: Life, batch: BatchView, url: str) -> None:
-        self.store, self.life, self.batch, self.url = store, life, batch, url
+    def __init__(self, store: Store, life: Life, batch: BatchView, url: str, count: int = LINES) -> None:
+        self.store, self.life, self.batch, self.url, self.count = store, life, batch, url, count
         self.groups = 0
         chance = random.Random(1)
         words = [f"{chance.getrandbits(40):x}" for _ in range(4_000)]
         self.texts = [" ".join(chance.choices(words, k=90)).encode() for _ in range(2_000)]
 
-    async def answer(self, most: int) -> None:
-        """Lease blocks, write their requests down and answer them."""
+    async def answer(self, most: int) -> int:
+        """Lease up to `most` blocks, write their requests down and answer them; how many there were."""
         wanted = Wanted(models=None, other_models=(), most=most, of_each=most)
         async with self.store.session() as session:
             blocks, _ = await leases.lease(session, self.life.no, wanted)
@@ -67,6 +67,7 @@ class Rig:
                 await answers.record(session, self.life.no, [(self.batch.no, found)])
             done = [(block.batch.no, block.seq, True) for block in blocks]
             await leases.end_leases(session, self.life.no, done)
+        return len(blocks)
 
     def of_line(self, line: int) -> Answer:
         body = b'{"choices":[{"message":{"role":"assistant","content":"%b"}}]}' % self.texts[line % len(self.texts)]
@@ -74,19 +75,24 @@ class Rig:
         return Answer(line, text, OUTPUT, tries=1, status=200)
 
     async def measure(self, what: str, limit: int = 100) -> None:
-        """Ask for pages anywhere in the batch, one after the other."""
+        """Ask for pages anywhere in the batch, one after the other, and print what they take."""
+        times = await self.pages(limit)
+        p95 = statistics.quantiles(times, n=20)[-1]
+        print(f"| {what}, {limit} a page | {statistics.median(times):.1f} ms | {p95:.1f} ms |", flush=True)
+
+    async def pages(self, limit: int = 100) -> list[float]:
+        """The milliseconds that pages anywhere in the batch take."""
         times, chance = [], random.Random(2)
         async with httpx.AsyncClient(base_url=self.url, trust_env=False) as http:
             for _ in range(PAGES):
-                after = ids.of_request(self.batch.id, chance.randrange(LINES - limit - 1))
+                after = ids.of_request(self.batch.id, chance.randrange(self.count - limit - 1))
                 began = time.perf_counter()
                 answer = await http.get(
                     f"/v1/batches/{self.batch.public_id}/results", params={"limit": limit, "after": after}
                 )
                 times.append((time.perf_counter() - began) * 1e3)
                 assert len(answer.json()["data"]) == limit, answer.text[:500]
-        p95 = statistics.quantiles(times, n=20)[-1]
-        print(f"| {what}, {limit} a page | {statistics.median(times):.1f} ms | {p95:.1f} ms |", flush=True)
+        return times
 
 
 async def measure(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Peak memory of the server process and time for one large upload over HTTP."""
+"""One large file over HTTP, from its upload until its requests run: time, CPU and peak memory of the server."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from benchmarks.mock import Mock
 from tests.process import Served, chat
 
 MIB = 2**20
@@ -25,7 +26,9 @@ def parts(size: int) -> Iterator[bytes]:
     text = "Tell me about the sea, the mountains and the people who live between them. " * 12
     sent = line = 0
     while sent < size:
-        piece = "".join(json.dumps(chat(f"request-{line + i:09d}", text)) + "\n" for i in range(256)).encode()
+        piece = "".join(
+            json.dumps(chat(f"request-{line + i:09d}", text, model="mock")) + "\n" for i in range(256)
+        ).encode()
         line += 256
         sent += len(piece)
         yield piece
@@ -54,25 +57,45 @@ class Peak:
             self.bytes = max(self.bytes, self._process.memory_info().rss)
 
 
+def until_running(http: httpx.Client, url: str, file: str, mock: Mock) -> None:
+    """Make a batch of the file, and wait until the model server has seen the first request of it."""
+    seen = mock.stats().requests
+    made = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch = http.post(f"{url}/v1/batches", json=made).raise_for_status().json()["id"]
+    while mock.stats().requests == seen:
+        assert http.get(f"{url}/v1/batches/{batch}").json()["status"] in ("validating", "in_progress")
+        time.sleep(0.1)
+    http.post(f"{url}/v1/batches/{batch}/cancel").raise_for_status()
+
+
 def main(size: int = int(os.environ.get("BENCH_UPLOAD_BYTES", 1024 * MIB))) -> None:
-    """Upload a file of `size` bytes to a fresh server and print what that took."""
-    with tempfile.TemporaryDirectory() as folder, Served(Path(folder), "--upstream", "http://127.0.0.1:9/v1") as served:
+    """Upload a file of `size` bytes to a fresh server, run it, and print what that took."""
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        Mock(2_000, 6_000) as mock,
+        Served(Path(folder), "--upstream", mock.url) as served,
+        httpx.Client(timeout=600) as http,
+    ):
         assert served.process is not None
         process = psutil.Process(served.process.pid)
         at_rest = process.memory_info().rss
         before = process.cpu_times()
         began = time.perf_counter()
-        with Peak(process.pid) as peak, httpx.Client(timeout=600) as http:
+        with Peak(process.pid) as peak:
             headers = {"content-type": "multipart/form-data; boundary=cut"}
-            answer = http.post(f"{served.url}/v1/files", content=parts(size), headers=headers)
-            answer.raise_for_status()
-        seconds = time.perf_counter() - began
+            answer = http.post(f"{served.url}/v1/files", content=parts(size), headers=headers).raise_for_status()
+            uploaded = time.perf_counter() - began
+            until_running(http, served.url, answer.json()["id"], mock)
+            running = time.perf_counter() - began
         after = process.cpu_times()
         lines = answer.json()["lines"]
         cpu = after.user + after.system - before.user - before.system
         memory = f"{at_rest / MIB:.0f} MiB at rest, {peak.bytes / MIB:.0f} MiB at most"
-        print("| upload | time | server CPU a line | server memory |\n|---|---|---|---|")
-        print(f"| {size / MIB:,.0f} MiB, {lines:,} lines | {seconds:.1f} s | {cpu / lines * 1e6:.1f} µs | {memory} |")
+        print("| file | uploaded | first request sent | server CPU a line | server memory |\n|---|---|---|---|---|")
+        print(
+            f"| {size / MIB:,.0f} MiB, {lines:,} lines | {uploaded:.1f} s | {running:.1f} s "
+            f"| {cpu / lines * 1e6:.1f} µs | {memory} |"
+        )
 
 
 if __name__ == "__main__":

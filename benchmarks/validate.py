@@ -54,10 +54,15 @@ class Spent:
                         total += times.user + times.system + times.children_user + times.children_system
         return total
 
-    def row(self, what: str, count: int) -> str:
+    def each(self, count: int) -> tuple[float, float]:
+        """Microseconds of this process and of PostgreSQL for each of `count`."""
         own, server = self._mine() - self._own, self._servers() - self._server
+        return own / count * 1e6, server / count * 1e6
+
+    def row(self, what: str, count: int) -> str:
+        own, server = self.each(count)
         seconds = time.perf_counter() - self._began
-        return f"| {what} | {own / count * 1e6:.1f} µs | {server / count * 1e6:.1f} µs | {count / seconds:,.0f} |"
+        return f"| {what} | {own:.1f} µs | {server:.1f} µs | {count / seconds:,.0f} |"
 
 
 async def upload(content: bytes) -> AsyncIterator[bytes]:
