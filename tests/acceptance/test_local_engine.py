@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
+from openai.types import Completion, CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion
 
 from tests.process import Served, chat
+from tests.sdk_types import T, strictly
 from tests.tiny_model import write_tiny_embedding_model, write_tiny_model
 
 pytest.importorskip("xllamacpp", reason="the engine is an extra that is not installed")
@@ -57,8 +61,16 @@ def test_chat_completions_and_embeddings_run_on_them(engines: Served) -> None:
         assert line["error"] is None
         assert line["response"]["body"]["usage"]["completion_tokens"] <= 8
         assert line["response"]["body"]["model"] == "test-model"
-    assert went_on["p"]["response"]["body"]["object"] == "text_completion"
-    assert len(vectors["e"]["response"]["body"]["data"][0]["embedding"]) > 0
+    completion = as_sdk(Completion, went_on["p"])
+    assert (completion.object, completion.model) == ("text_completion", "test-model")
+    assert len(as_sdk(CreateEmbeddingResponse, vectors["e"]).data[0].embedding) > 0
+    for line in said.values():
+        assert as_sdk(ChatCompletion, line).choices[0].message.role == "assistant"
+
+
+def as_sdk(kind: type[T], line: dict[str, Any]) -> T:
+    """The body of an answer, held against the SDK's own type."""
+    return strictly(kind, json.dumps(line["response"]["body"]).encode(), whole=False)
 
 
 def test_the_same_question_gets_the_same_answer_where_nothing_else_is_asked(engines: Served) -> None:
