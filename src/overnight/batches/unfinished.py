@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from overnight.batches import find
 from overnight.domain import ids
 from overnight.domain.limits import MIB
+from overnight.domain.result import safe_to_split
 from overnight.files import content
 from overnight.files import find as find_file
 from overnight.files.shape import StoredFile
@@ -36,7 +37,10 @@ class Unfinished:
         return f"{ids.show(ids.BATCH, self.row['id'])}_unfinished.jsonl"
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Yield the file; what gets its response meanwhile may be in it or not."""
+        """Yield the file; what gets its response meanwhile may be in it or not.
+
+        Requests are as they were sent, but for three characters that some clients split lines at: these are escaped.
+        """
         if self.input_file is not None:
             async for piece in content.stream(self.store, self.input_file, 0, self.input_file.bytes):
                 yield piece
@@ -46,7 +50,7 @@ class Unfinished:
             held, after = await self._next(after)
             joined = bytearray()
             for line in sorted(held):
-                joined += held.pop(line) + b"\n"
+                joined += safe_to_split(held.pop(line)) + b"\n"
                 if len(joined) >= JOINED_BYTES:
                     yield bytes(joined)
                     joined.clear()
