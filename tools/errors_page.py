@@ -51,7 +51,10 @@ def page() -> str:
         " refused (400) with the code of its first problem, and `param` says which request it is about.\n"
     )
     parts.append(_table(PROBLEMS))
-    parts.append("## Errors of single requests\n\nIn `error.code` of a line of the error file; the others go on.\n")
+    parts.append(
+        "## Errors of single requests\n\nIn `error.code` of a line of the error file; the others go on. Where no"
+        " request of a batch got a response, the most frequent code is also in `error` of the batch.\n"
+    )
     parts.append(_table(ANSWERS))
     parts.append("## Exceptions of the client\n\n`overnight.client.errors`:\n")
     parts.append(_exceptions())

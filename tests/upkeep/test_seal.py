@@ -16,6 +16,7 @@ from overnight.store import answers, batches, blocks
 from overnight.store.answers import ERROR, OUTPUT, Fenced
 from overnight.store.pool import Store
 from overnight.upkeep import seal
+from overnight.upkeep.expire import Expire
 from overnight.upkeep.seal import Seal
 from tests.batches.factory import Factory, lines
 
@@ -54,6 +55,39 @@ async def test_a_kind_without_a_line_has_no_file(make: Factory) -> None:
     assert bad.status is Status.COMPLETED
     assert bad.output_file_id is None
     assert bad.error_file_id is not None
+
+
+async def test_a_batch_without_an_answer_says_why_as_a_whole(make: Factory) -> None:
+    refused, mixed = await make.running(lines(3)), await make.running(lines(3))
+    for batch, kinds in ((refused, (ERROR, ERROR, ERROR)), (mixed, (OUTPUT, ERROR, ERROR))):
+        blocks = await make.lease(batch)
+        for number, kind in enumerate(kinds):
+            await make.answer(batch, [number], kind=kind)
+        await make.let_go(blocks, done=True)
+
+    refused, mixed = await make.sealed(refused), await make.sealed(mixed)
+
+    assert (refused.status, refused.output_file_id) == (Status.COMPLETED, None)
+    assert refused.error is not None
+    assert refused.error[0] == "invalid_request"
+    assert "None of the 3 requests" in refused.error[1]
+    assert refused.error_file_id is not None
+    assert mixed.error is None
+
+
+async def test_a_batch_that_expired_without_an_answer_says_so_and_a_cancelled_one_needs_no_reason(
+    make: Factory,
+) -> None:
+    late, stopped = await make.running(lines(2)), await make.running(lines(2))
+    await make.close_window(late)
+    await Expire(make.deps).round()
+    await cancel(make.store, make.owner, stopped.public_id)
+
+    late, stopped = await make.sealed(late), await make.sealed(stopped)
+
+    assert late.error is not None
+    assert (late.status, late.error[0]) == (Status.EXPIRED, "batch_expired")
+    assert (stopped.status, stopped.error) == (Status.CANCELLED, None)
 
 
 async def test_a_batch_with_a_request_left_is_not_over(make: Factory) -> None:

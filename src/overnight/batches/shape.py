@@ -96,7 +96,7 @@ class BatchView:
     cost_nano_usd: int
     cost_unknown_attempts: int
     error: tuple[str, str] | None
-    """Code and message, where the whole batch failed."""
+    """Code and message, where the whole batch failed or no request of it got a response."""
     errors: list[dict[str, Any]] | None
     moments: Moments
     progress: Progress | None

@@ -155,6 +155,11 @@ async def last_errors(session: Session, batch: int, lines: Sequence[int]) -> lis
     return await session.rows(_SQL["list_last_errors"], batch=batch, lines=lines)
 
 
+async def count_codes(store: Store, batch: int, most: int) -> list[tuple[str, int]]:
+    """The most frequent error codes of a batch with the number of requests; reads all its answers."""
+    return [(row["code"], row["requests"]) for row in await store.rows(_SQL["count_codes"], batch=batch, most=most)]
+
+
 async def stream(store: Store, batch: int, kind: int, start: int, stop: int) -> AsyncIterator[bytes]:
     """Yield the bytes [start, stop) of a batch's result stream; holds a few segments at a time.
 

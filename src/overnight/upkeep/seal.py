@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from uuid import UUID
 
-from overnight.domain import events, ids
+from overnight.domain import events, ids, unanswered
 from overnight.domain.states import Status
 from overnight.store import answers, batches, blocks, files, leases, rolls
 from overnight.store.answers import ERROR, OUTPUT, Fenced
@@ -116,12 +116,15 @@ class _Sealing:
         if self._has_names and before["unanswered"]:
             return  # a lease came through just before the end: its block is given back, then sealing goes on
         hashes = await self._hashes(before)
+        why = await self._why_nothing_was_answered(before)
         async with self._store.transaction() as session:
             held = await self._held(session)
             if (held["output_bytes"], held["error_bytes"]) != (before["output_bytes"], before["error_bytes"]):
                 return  # results came in since: the next round seals with them
             output = await self._open(session, held, OUTPUT, hashes)
             error = await self._open(session, held, ERROR, hashes)
+            if why is not None:
+                await batches.explain_if_nothing_was_answered(session, self._no, self._worker, *why)
             if not await batches.end_if_sealed(session, held, self._worker, output, error):
                 raise Lost
         events.tell(
@@ -139,6 +142,13 @@ class _Sealing:
             OUTPUT: await _hash(self._store, self._no, OUTPUT, held["output_bytes"]),
             ERROR: await _hash(self._store, self._no, ERROR, held["error_bytes"]),
         }
+
+    async def _why_nothing_was_answered(self, held: Row) -> tuple[str, str] | None:
+        """A code and a sentence for the batch as a whole; None where it has a response, or was cancelled."""
+        if held["completed"] or not held["failed"] or held["ends_as"] == Status.CANCELLED:
+            return None
+        codes = await answers.count_codes(self._store, self._no, unanswered.MOST_CODES)
+        return unanswered.why(codes, held["failed"]) if codes else None
 
     async def _open(self, session: Session, held: Row, kind: int, hashes: dict[int, bytes]) -> UUID | None:
         name = "output" if kind == OUTPUT else "error"

@@ -79,6 +79,15 @@ FROM call
 WHERE batch = :batch AND line = ANY (:lines::integer[]) AND counted
 ORDER BY line, try DESC, at DESC;
 
+-- name: count_codes
+-- The most frequent error codes of a batch. Reads all its answers: only for a batch that ends without a response.
+SELECT code, count(*) AS requests
+FROM answer
+WHERE batch = :batch AND code IS NOT NULL
+GROUP BY code
+ORDER BY requests DESC, code
+LIMIT :most;
+
 -- name: list_segments
 -- A result stream from a byte on, in its order.
 SELECT starts, bytes, lines_before, lines, data
