@@ -144,6 +144,15 @@ def test_a_hundred_operations_at_once_are_all_answered(http: httpx.Client) -> No
     assert ends == [{"total": 1, "completed": 1, "failed": 0}] * 100
 
 
+def test_a_client_that_sends_one_call_still_has_its_requests_run_side_by_side(
+    http: httpx.Client, witness: Witness
+) -> None:
+    batch = create(http, send(http, lines(*(chat(f"w-{i}", f"[slow 1] wide {i}") for i in range(64))))["id"])
+    ended = poll(http, batch["id"], counted)
+    assert ended["request_counts"]["completed"] == 64
+    assert witness.most_at_once >= 32
+
+
 def test_a_tool_that_resolves_results_as_they_come(http: httpx.Client, service: Served) -> None:
     content = lines(*(chat(f"f-{i}", f"future {i}") for i in range(5)))
     assert content.endswith(b"\n")
