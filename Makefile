@@ -35,7 +35,7 @@ bench: $(STAMPS)/dev ## measure speed and memory; prints tables, asserts nothing
 	$(BIN)/python -m benchmarks
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/acceptance/node/node_modules
 
 $(STAMPS)/venv:
 	@test -n "$(PYTHON)" || { echo "Overnight needs Python 3.11 or newer; none was found. Name one: make PYTHON=/path/to/python3" >&2; exit 1; }

@@ -16,6 +16,8 @@ import pytest
 FOLDER = Path(__file__).parent / "node"
 SOURCES = ("files.mjs", "batches.mjs", "refusals.mjs")
 INSTALL_WITHIN = 300.0
+PATIENCE = ("--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
+"""A registry that does not answer is told of in seconds, not in minutes."""
 RUN_WITHIN = 180.0
 
 
@@ -48,7 +50,7 @@ def install() -> None:
         if stamp.exists() and stamp.read_text() == wanted:
             return
         npm = _wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        command = [node(), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=2"]
+        command = [node(), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", *PATIENCE]
         try:
             done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=INSTALL_WITHIN)
         except subprocess.TimeoutExpired:
