@@ -104,9 +104,9 @@ class Calls:
         return statistics.median(times)
 
 
-async def one_size(upkeep: Upkeep, owner: int, url: str, count: int, folder: Path) -> dict[str, float]:
-    """Take a batch of `count` requests from upload to deletion; what each step took."""
-    store, limits, found = upkeep.store, upkeep.limits, {}
+async def take_in(upkeep: Upkeep, owner: int, count: int, folder: Path, found: dict[str, float]) -> BatchView:
+    """Upload a file of so many requests and let it be checked."""
+    store, limits = upkeep.store, upkeep.limits
     spent = Spent(folder)
     file = await receive(store, limits, owner, "multipart/form-data; boundary=cut", body(count))
     new = read_create(f'{{"input_file_id":"{ids.show(ids.FILE, file.id)}","endpoint":"{CHAT}"}}'.encode())
@@ -116,6 +116,13 @@ async def one_size(upkeep: Upkeep, owner: int, url: str, count: int, folder: Pat
     found["upload and validate, CPU µs a request"] = sum(spent.each(count))
     async with store.session() as session:
         await session.connection.execute("ANALYZE")
+    return batch
+
+
+async def one_size(upkeep: Upkeep, owner: int, url: str, count: int, folder: Path) -> dict[str, float]:
+    """Take a batch of `count` requests from upload to deletion; what each step took."""
+    store, found = upkeep.store, dict[str, float]()
+    batch = await take_in(upkeep, owner, count, folder, found)
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=600) as http:
         calls = Calls(http, store, batch)
         request = {"custom_id": "one", "body": {"model": "mock", "messages": [{"role": "user", "content": "hi"}]}}
