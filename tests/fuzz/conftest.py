@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 import pytest_asyncio
 
 from overnight.api.app import Deps, create_app
+from overnight.domain import plan
 from overnight.domain.limits import KIB, Limits
 from overnight.loops import Bell
 from overnight.store.pool import Store
+from overnight.upkeep import ingest
 from overnight.upkeep.validate import Validate
 from tests.api import described
 from tests.batches.factory import Factory, make_factory
@@ -66,6 +69,13 @@ async def roomy_house(store: Store) -> AsyncIterator[House]:
     """One where lines may be as long as a call."""
     async with _house(store, dataclasses.replace(LIMITS, line_bytes=LIMITS.create_body_bytes)) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files have several blocks, and these are stored before the last line is read."""
+    monkeypatch.setattr(plan, "BLOCK_LINES", 2)
+    monkeypatch.setattr(ingest, "GROUP_BLOCKS", 1)
 
 
 @asynccontextmanager

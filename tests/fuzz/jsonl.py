@@ -203,3 +203,41 @@ def metadata(draw: st.DrawFn) -> Any:
     }
     odd: Any = draw(st.sampled_from((None, 1, "\0", "\u2028", {}, "text")))
     return draw(st.sampled_from((pairs, {"k": odd}, {"k" * key: "v" * value}, odd, [pairs])))
+
+
+def _line(custom_id: str = "a", more: bytes = b"", text: str = '"x"') -> bytes:
+    """A good line of chat; `text` is the JSON of its message, `more` goes behind its body's fields."""
+    body = b'{"model":"m","messages":[{"role":"user","content":%b}]%b}' % (text.encode(), more)
+    head = json.dumps({"custom_id": custom_id, "method": "POST", "url": CHAT}, ensure_ascii=False).encode()
+    return head[:-1] + b',"body":%b}' % body
+
+
+def _deep(levels: int) -> bytes:
+    return b',"chat_template_kwargs":{"d":%b%b}' % (b"[" * levels, b"]" * levels)
+
+
+EDGES = (
+    b"",
+    b"\n \n",
+    b"\xef\xbb\xbf" + _line() + b"\r\n\r\n" + _line("b"),
+    _line() + b"\n\xef\xbb\xbf" + _line("b"),
+    _line("é" * 512) + b"\n" + _line("😀" * 513) + b"\n" + _line(""),
+    # The line's object, its body and the arguments of the template are three levels.
+    _line("a", _deep(125)) + b"\n" + _line("b", _deep(126)) + b"\n" + _line("c", _deep(600)),
+    _padded(_line("a"), LONGEST_LINE) + b"\r\n" + _line("b") + b"\n" + _padded(_line("c"), LONGEST_LINE + 1),
+    b" " * LONGEST_LINE + b"\n" + _line() + b"\n" + b" " * (LONGEST_LINE + 1),
+    _line("a", b',"seed":1' + b"0" * 400) + b"\n" + _line("b", b',"temperature":1e-999'),
+    _line("a", b',"temperature":1e999')
+    + b"\n"
+    + _line("b", b',"top_p":NaN')
+    + b"\n"
+    + _line("c", b',"n":1' + b"0" * 310 + b".5"),
+    _line("a", b',"n":1,"n":1') + b"\n" + _line("b", b',"n":1,"\\u006e":1') + b"\n" + _line("a"),
+    _line("e\u0301") + b"\n" + _line("\u00e9") + b"\n" + _line("e\u0301"),
+    _line("a", text='"\\ud800"') + b"\n" + _line("b", text='"\\ud83d\\ude00"') + b"\n" + _line("c")[:-9] + b'\xff"}]}}',
+    _line() + b"\x0b\n\x0b\n\x00\n" + _line("b"),
+    _line("a").replace(b'"m"', b'"nick"') + b"\n" + _line("b") + b"\n" + _line("c").replace(b'"m"', b'"other"'),
+    b"\n".join(_line(str(i)) for i in range(9)) + b"\nnull\n",
+    b"\n".join(_line(str(i)) for i in range(9)) + b"\n" + _line("x").replace(b'"m"', b'"gone"'),
+)
+"""Files at the limits and beside them; each is tried in every run."""

@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from overnight.domain.line_schemas import LINE_SCHEMAS
 
 DEEPEST = 128
+LONGEST_ID = 512
 _SHAPE = Draft202012Validator(LINE_SCHEMAS["batch-input-line.json"])
 _NAMES = {"m": "m", "nick": "m", "other": "other"}
 """Names that the tests' worker serves, with the models that they stand for."""
@@ -112,6 +113,8 @@ def read(text: bytes, deepest: int = DEEPEST) -> Any:
 def is_request(value: Any) -> bool:
     """Whether a value is a request, by itself."""
     if not isinstance(value, dict) or not _SHAPE.is_valid(value):
+        return False
+    if not 1 <= len(value["custom_id"]) <= LONGEST_ID:
         return False
     body = value["body"]
     # Rules that are said in words: which names mean no model, and that results are not streamed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from overnight.domain.limits import PROBLEMS_SHOWN_ON_FILE
@@ -19,7 +19,15 @@ WITHIN = 20
 """Seconds; nothing that is sent takes so long, unless it hangs."""
 
 
-@examples(few=70)
+def with_edges(test: Any) -> Any:
+    """Try the files at limits whatever else is tried."""
+    for data in jsonl.EDGES:
+        test = example(data=data, endpoint=jsonl.CHAT, fits=0)(test)
+    return test
+
+
+@examples(few=60)
+@with_edges
 @given(data=jsonl.files(), endpoint=st.sampled_from(jsonl.URLS), fits=st.integers(0, 5))
 async def test_a_file_is_run_whole_or_refused_for_its_wrong_lines(
     house: House, data: bytes, endpoint: str, fits: int
@@ -97,7 +105,7 @@ async def intake(house: House) -> int:
     return status["intake_pool_size"]
 
 
-@examples(few=60)
+@examples(few=50)
 @given(body=jsonl.direct_bodies())
 async def test_direct_requests_are_taken_whole_or_refused_whole(roomy_house: House, body: bytes) -> None:
     async with asyncio.timeout(WITHIN):
