@@ -9,7 +9,7 @@ STAMPS := $(VENV)/.stamps
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test fuzz check format bench clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +19,9 @@ demo: $(STAMPS)/demo ## install Overnight and run examples/questions.jsonl on a 
 
 test: $(STAMPS)/dev ## run the tests, having installed what they need
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+fuzz: $(STAMPS)/dev ## look for faults with made-up calls and files, SECONDS=300 for each kind
+	OVERNIGHT_FUZZ_SECONDS=$(or $(SECONDS),300) $(BIN)/python -m pytest tests/fuzz
 
 check: $(STAMPS)/dev ## style, types, floors of the house, sizes
 	$(BIN)/ruff format --check .

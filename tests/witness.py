@@ -24,9 +24,11 @@ MODELS = ("test-model", "other-model")
 class Witness:
     """Runs in a thread of its own, so that it answers whatever the test's own loop is doing."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, *, lists_models: bool = True) -> None:
         self.seconds = seconds
         """How long every answer takes."""
+        self.lists_models = lists_models
+        """A server that does not is taken to serve every model."""
         self.seen: Counter[str] = Counter()
         """How often each input arrived."""
         self.bodies: list[dict[str, Any]] = []
@@ -89,6 +91,8 @@ class Witness:
         body = await reader.readexactly(int(length[1])) if length else b""
         key = re.search(r"authorization: bearer (\S+)", head, re.IGNORECASE)
         if path.endswith("/models"):
+            if not self.lists_models:
+                return await _send(writer, 404, {"error": {"message": "no list", "type": "test", "code": None}})
             return await _send(writer, 200, {"object": "list", "data": [{"id": m, "object": "model"} for m in MODELS]})
         request = json.loads(body)
         text = _input(request)

@@ -18,6 +18,7 @@ from overnight.domain.limits import Limits
 from overnight.loops import Bell
 from overnight.store import accounts
 from overnight.store.pool import Store
+from tests.api import described
 
 
 class CountingBell(Bell):
@@ -72,7 +73,10 @@ Serve = Callable[..., Awaitable[ServedApp]]
 
 @pytest.fixture
 async def serve(store: Store) -> AsyncIterator[Serve]:
-    """Serve the application over `store`; limits and other `Deps` may be given."""
+    """Serve the application over `store`; limits and other `Deps` may be given.
+
+    Whatever is answered to `http` is held against the OpenAPI document.
+    """
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(limits: Limits = LOCAL, **more: Any) -> ServedApp:
@@ -80,7 +84,9 @@ async def serve(store: Store) -> AsyncIterator[Serve]:
             deps = Deps(store, limits, await accounts.local_owner(store), health=lambda: well(), bell=bell)
             deps = dataclasses.replace(deps, **more)
             url = await stack.enter_async_context(listening(create_app(deps), "127.0.0.1", 0))
-            http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, timeout=30))
+            hooks = {"response": [described.check]}
+            client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, event_hooks=hooks)
+            http = await stack.enter_async_context(client)
             served = ServedApp(url, http, store, deps, bell)
 
             async def well() -> str | None:

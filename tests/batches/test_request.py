@@ -125,6 +125,11 @@ def test_an_unknown_field_is_refused_by_its_name(name: str) -> None:
     assert refused.value.param == name[:80].replace("\0", "\\0")
 
 
+def test_an_unknown_field_is_refused_even_where_it_holds_nothing() -> None:
+    with pytest.raises(UnknownParameter):
+        read(endpoints=None)
+
+
 def test_an_unknown_part_of_the_expiry_is_refused() -> None:
     with pytest.raises(UnknownParameter):
         read(output_expires_after={"anchor": "created_at", "seconds": 3600, "minutes": 1})

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import msgspec
 from litestar import Litestar
 from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 
-from overnight.api import batches, errors, files, health, models, results, schemas, uploads
+from overnight.api import batches, errors, files, health, models, options, results, schemas, uploads
 from overnight.api.deps import Deps
 from overnight.api.middleware import App, Edge
+from overnight.api.openapi import route
+from overnight.api.openapi.document import document
 
-__all__ = ["Deps", "create_app"]
+__all__ = ["HANDLERS", "Deps", "create_app"]
+
+HANDLERS: list[HTTPRouteHandler] = [
+    *batches.ROUTES,
+    *results.ROUTES,
+    *files.ROUTES,
+    *uploads.ROUTES,
+    *models.ROUTES,
+    *health.ROUTES,
+    *schemas.ROUTES,
+    *route.ROUTES,
+]
+"""All that a process answers to; the OpenAPI document describes each."""
 
 
 def create_app(deps: Deps) -> App:
     """Make the ASGI application of one process. Starting and ending `deps` is its maker's business."""
     app = Litestar(
-        route_handlers=[
-            *batches.ROUTES,
-            *results.ROUTES,
-            *files.ROUTES,
-            *uploads.ROUTES,
-            *models.ROUTES,
-            *health.ROUTES,
-            *schemas.ROUTES,
-        ],
-        state=State({"deps": deps}),
+        # Those for OPTIONS come first: the framework adds its own to a path that has none yet.
+        route_handlers=[*options.of_all(HANDLERS), *HANDLERS],
+        state=State({"deps": deps, "document": _written_document}),
         exception_handlers={Exception: errors.answer},
         openapi_config=None,
         logging_config=None,
@@ -32,3 +43,8 @@ def create_app(deps: Deps) -> App:
         request_max_body_size=None,
     )
     return Edge(app, deps.hosts, deps.stalled_seconds)
+
+
+@cache
+def _written_document() -> bytes:
+    return msgspec.json.encode(document(HANDLERS))

@@ -20,7 +20,7 @@ MOST_METADATA = 16
 LONGEST_METADATA_KEY = 64
 LONGEST_METADATA_VALUE = 512
 
-_WINDOW = re.compile(r"([1-9][0-9]{0,2})h")
+WINDOW = re.compile(r"([1-9][0-9]{0,2})h")
 _FIELDS = frozenset(
     {
         "input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after", "requests",
@@ -28,10 +28,10 @@ _FIELDS = frozenset(
     }
 )  # fmt: skip
 _OR_DIRECT = "; the requests may also be given in the call itself, as `requests`"
-_LARGEST = 2**31 - 1
-_WHOLE = {"max_decoding_length": 1, "max_context_length": 1, "top_k": 0}
+LARGEST = 2**31 - 1
+WHOLE = {"max_decoding_length": 1, "max_context_length": 1, "top_k": 0}
 """Defaults that are whole numbers: the smallest that is allowed."""
-_FRACTIONS = {"temperature": 2, "top_p": 1}
+FRACTIONS = {"temperature": 2, "top_p": 1}
 """Defaults that are numbers from 0 on: the largest that is allowed."""
 
 
@@ -133,7 +133,7 @@ def _window(given: Mapping[str, Any]) -> str | None:
     if "completion_window" not in given:
         return None
     window = text(given, "completion_window")
-    hours = _WINDOW.fullmatch(window)
+    hours = WINDOW.fullmatch(window)
     if hours is None or int(hours[1]) > LONGEST_WINDOW_HOURS:
         says = f"completion_window must be a number of hours from '1h' to '{LONGEST_WINDOW_HOURS}h', such as '24h'."
         raise InvalidParameter(says, param="completion_window")
@@ -161,12 +161,12 @@ def _metadata(given: object) -> dict[str, str]:
 
 
 def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    for name, least in _WHOLE.items():
+    for name, least in WHOLE.items():
         value = given.get(name, least)
-        if type(value) is not int or not least <= value <= _LARGEST:
-            raise InvalidParameter(f"{name} must be a whole number from {least} to {_LARGEST}.", param=name)
-    for name, most in _FRACTIONS.items():
+        if type(value) is not int or not least <= value <= LARGEST:
+            raise InvalidParameter(f"{name} must be a whole number from {least} to {LARGEST}.", param=name)
+    for name, most in FRACTIONS.items():
         value = given.get(name, 0)
         if type(value) not in (int, float) or not 0 <= value <= most:
             raise InvalidParameter(f"{name} must be a number from 0 to {most}.", param=name)
-    return {name: given[name] for name in (*_WHOLE, *_FRACTIONS) if name in given}
+    return {name: given[name] for name in (*WHOLE, *FRACTIONS) if name in given}

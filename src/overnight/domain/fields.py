@@ -34,12 +34,11 @@ def read_strictly(body: bytes) -> dict[str, Any]:
 
 def only_known(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The fields that are not null. Raises UnknownParameter for one that is not known."""
-    found = {name: value for name, value in given.items() if value is not None}
-    for name in found:
+    for name in given:
         if name not in known:
             shown = name[:80].replace("\0", "\\0")
             raise UnknownParameter(f"The field {shown!r} is not known; leave it out.", param=shown)
-    return found
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def text(given: Mapping[str, Any], name: str, *, instead: str = "") -> str:

@@ -24,7 +24,7 @@ LONGEST_COMPLETE = 1024 * 1024
 
 LONGEST_TEXT = 1024
 
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -104,7 +104,7 @@ def _size(given: Mapping[str, Any], limits: Limits) -> int:
     if "bytes" not in given:
         raise MissingParameter("The field 'bytes' is missing.", param="bytes")
     size = given["bytes"]
-    if type(size) is not int or not 0 <= size <= _LARGEST:
+    if type(size) is not int or not 0 <= size <= LARGEST:
         raise InvalidParameter("bytes must be a whole number: the size of the whole file.", param="bytes")
     if size == 0:
         raise EmptyFile("The file is empty. Upload one with at least one line.", param="bytes")
