@@ -29,7 +29,11 @@ def named(*models: str) -> list[dict[str, Any]]:
 
 async def direct(make: Factory, *models: str) -> BatchView:
     """A batch that was just created."""
-    new = read_create(json.dumps({"requests": named(*models)}).encode())
+    return await stored(make, named(*models))
+
+
+async def stored(make: Factory, requests: list[dict[str, Any]]) -> BatchView:
+    new = read_create(json.dumps({"requests": requests}).encode())
     return await creating.create(make.store, make.limits, make.owner, new)
 
 
@@ -101,6 +105,34 @@ async def test_a_batch_that_waited_for_a_model_that_never_came_is_refused_with_a
     assert batch.error is not None
     assert "3 problems" in batch.error[1]
     assert await make.value("SELECT count(*) FROM block") == 0
+    assert await make.value("SELECT count(*) FROM roll") == 0
+
+
+async def test_a_batch_that_waited_for_its_models_is_refused_for_what_their_servers_cannot_carry(make: Factory) -> None:
+    """With all problems: also those of names that nobody serves, in the order of the requests."""
+    await serve(make.store, make.life.no, [])
+    asked: list[dict[str, Any]] = named("gone", "m", "nick", "whole", "nick")
+    for request in asked[1:]:
+        request["body"]["logit_bias"] = {"1": 1} if request is not asked[2] else None
+    batch = await stored(make, asked)
+    lacking = Offer("m", ("nick",), None, ("chat",), lacks=("logit_bias",))
+    await serve(make.store, make.life.no, [lacking, Offer("whole", (), None, ("chat",))])
+
+    batch = await begun(make, batch)
+
+    assert (batch.status, batch.counts.total) == (Status.FAILED, 0)
+    assert [(e["code"], e["line"], e["param"]) for e in batch.errors or []] == [
+        ("model_not_found", 1, "body.model"),
+        ("invalid_parameter", 2, "body.logit_bias"),
+        ("invalid_parameter", 5, "body.logit_bias"),
+    ]
+
+
+async def test_a_batch_that_waited_for_its_models_starts_where_they_carry_what_it_asks_for(make: Factory) -> None:
+    await serve(make.store, make.life.no, [])
+    batch = await stored(make, named("m", "m"))
+    await serve(make.store, make.life.no, [Offer("m", (), None, ("chat",), lacks=("logit_bias",))])
+    assert (await begun(make, batch)).status is Status.IN_PROGRESS
 
 
 async def test_of_very_many_problems_the_first_are_shown_and_all_are_counted(make: Factory) -> None:

@@ -76,7 +76,7 @@ async def rename_models(session: Session, batch: int, models: Mapping[str, str])
 async def read_of_models(session: Session, batch: int, models: Sequence[str]) -> AsyncIterator[tuple[int, bytes]]:
     """Yield line and request of each block of a batch that names one of these models."""
     after = -1
-    while True:
+    while models:
         rows = await session.rows(
             _SQL["list_blocks_of_models"], batch=batch, after=after, models=models, most=READ_AT_ONCE
         )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from overnight.batches.check import BatchCheck, with_total
-from overnight.catalog.find import resolve
+from overnight.catalog.find import lacks_of, resolve
 from overnight.domain import events, ids
 from overnight.domain.limits import MOST_PROBLEMS
 from overnight.domain.lines import Problem
 from overnight.domain.targets import TARGETS
 from overnight.files.shape import problem_as_json
-from overnight.store import batches, blocks
+from overnight.store import batches, blocks, rolls
 from overnight.store.pool import Row, Session, Store
 from overnight.store.served import Served
 from overnight.upkeep.ingest import Ingest, Lost
@@ -32,16 +32,16 @@ class Begin:
 
     async def run(self) -> None:
         """Bring the batch to its next state. Raises Lost or Fenced where that is not ours to do any more."""
-        row, count, model = self.row, 0, None
+        row, model = self.row, None
         async with Ingest(self.store, self.worker, row["no"]).held() as session:
             found = await self._look_up(session) if row["unresolved"] else {}
-            lacking = [name for name, model in found.items() if model is None]
-            if lacking:
-                count = await self._refuse(session, lacking)
+            problems, count = await self._check(session, found)
+            if problems:
+                await self._refuse(session, problems, count)
             else:
                 model = await self._start(session, {name: known for name, known in found.items() if known})
         batch = ids.show(ids.BATCH, row["id"])
-        if lacking:
+        if problems:
             events.tell("batch_refused", batch=batch, problems=count)
         else:
             events.tell("batch_started", batch=batch, requests=row["total"], model=model or "several")
@@ -66,26 +66,39 @@ class Begin:
             raise Lost
         return model
 
-    async def _refuse(self, session: Session, lacking: Sequence[str]) -> int:
-        """End the batch with all problems, in the order of its requests, and return how many there are."""
-        check = BatchCheck(self.row["endpoint"], self._resolve, longest=0, many_models=True)
-        found: list[Problem] = []
-        async for number, request in blocks.read_of_models(session, self.row["no"], lacking):
+    async def _check(self, session: Session, found: Mapping[str, str | None]) -> tuple[list[Problem], int]:
+        """The first problems in the order of the requests, and how many there are.
+
+        Read are only requests whose model nobody serves, or whose model has a server that cannot carry everything.
+        """
+        in_doubt = [name for name, model in found.items() if model is None or lacks_of(self.served, model)]
+        check = BatchCheck(
+            self.row["endpoint"],
+            self._resolve,
+            longest=0,
+            many_models=True,
+            lacks_of=lambda model: lacks_of(self.served, model),
+        )
+        problems: list[Problem] = []
+        async for number, request in blocks.read_of_models(session, self.row["no"], in_doubt):
             check.problems.clear()
             check.read(number, request)
-            found += check.problems
+            problems += check.problems
             if check.lines % TURN_REQUESTS == 0:
-                found = _first(found)
+                problems = _first(problems)
                 await asyncio.sleep(0)
-        count = check.problem_count
-        problems = with_total(_first(found), count)
+        return _first(problems), check.problem_count
+
+    async def _refuse(self, session: Session, found: list[Problem], count: int) -> None:
+        """End the batch with its problems; nothing of it is left."""
+        problems = with_total(found, count)
         says = problems[0].message if count == 1 else f"{problems[0].message} (the first of {count:,} problems)"
-        while await blocks.delete_some(session, self.row["no"]):
-            pass
+        for delete_some in (blocks.delete_some, rolls.delete_some):
+            while await delete_some(session, self.row["no"]):
+                pass
         errors = [problem_as_json(problem) for problem in problems]
         if not await batches.refuse_if_validating(session, self.row["no"], self.worker, problems[0].code, says, errors):
             raise Lost
-        return count
 
 
 def _first(problems: list[Problem]) -> list[Problem]:
