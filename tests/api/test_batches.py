@@ -88,13 +88,22 @@ async def test_lists_can_be_narrowed_by_states_and_by_a_search(served_app: Serve
     assert await ids("status=validating&status=cancelling") == [dropped["id"], kept["id"]]
     assert await ids("status=completed") == []
     assert await ids("q=NIGHTLY") == [kept["id"]]
+    assert await ids("endpoint=/v1/chat/completions") == [dropped["id"], kept["id"]]
+    assert await ids("endpoint=/v1/embeddings") == []
+    assert await ids("model=tiny") == []
+    assert await ids(f"created_after={kept['created_at'] - 1}") == [dropped["id"], kept["id"]]
+    assert await ids(f"created_before={kept['created_at']}") == []
 
 
 WRONG = (
     ("limit=0", "limit"), ("limit=101", "limit"), ("limit=ten", "limit"), ("limit=1&limit=2", "limit"),
     ("limit=", "limit"), ("after=", "after"), ("after=batch_1", "after"), ("after=%00", "after"),
     (f"after=batch_{uuid4().hex}", "after"), ("status=running", "status"), ("status=", "status"),
-    ("q=%00", "q"), ("q=" + "x" * 513, "q"),
+    ("q=%00", "q"), ("q=" + "x" * 513, "q"), ("model=%00", "model"), ("model=a&model=b", "model"),
+    ("endpoint=", "endpoint"), ("endpoint=/v1/images", "endpoint"), ("created_after=", "created_after"),
+    ("created_after=-1", "created_after"), ("created_after=1.5", "created_after"),
+    ("created_before=now", "created_before"),
+    ("created_before=" + "9" * 18, "created_before"), ("created_before=1&created_before=2", "created_before"),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from overnight.batches.cancel import cancel
 from overnight.batches.shape import BatchView
 from overnight.domain.errors import BatchNotFound, InvalidParameter
 from overnight.domain.states import Status
-from tests.batches.factory import Factory, lines
+from tests.batches.factory import CHAT, Factory, line, lines
 
 
 async def page(make: Factory, **given: Any) -> tuple[list[BatchView], bool]:
@@ -109,3 +109,71 @@ async def test_a_search_that_cannot_be_made_is_refused(make: Factory, q: str) ->
     with pytest.raises(InvalidParameter) as refused:
         await page(make, q=q)
     assert refused.value.param == "q"
+
+
+async def test_batches_are_kept_by_endpoint_and_by_model(make: Factory) -> None:
+    chat = await make.running(lines(1))
+    other = await make.running(lines(1, model="other"))
+    embedding = await make.batch(line("a", url="/v1/embeddings", input="x"), endpoint="/v1/embeddings")
+
+    async def kept(**given: Any) -> list[str]:
+        return [batch.public_id for batch in (await page(make, **given))[0]]
+
+    assert await kept(endpoint="/v1/embeddings") == [embedding.public_id]
+    assert await kept(endpoint="/v1/chat/completions") == [other.public_id, chat.public_id]
+    assert await kept(model="other") == [other.public_id]
+    assert await kept(model="nick") == []
+    assert await kept(model="other", endpoint="/v1/embeddings") == []
+
+
+async def test_batches_are_kept_by_the_seconds_in_which_they_were_created(make: Factory) -> None:
+    now = int(await make.value("SELECT extract(epoch FROM now())"))
+    made_at = {}
+    for ago in (172_800, 60, 59):
+        batch = await make.batch(lines(1))
+        await make.run(
+            "UPDATE batch SET created_at = to_timestamp($2 + 0.999),"
+            " no = days_since_1970(to_timestamp($2))::bigint << 32 | (no & 4294967295) WHERE no = $1",
+            *(batch.no, float(now - ago)),
+        )
+        made_at[ago] = batch.public_id
+
+    async def kept(**given: int) -> list[str]:
+        return [batch.public_id for batch in (await page(make, **given))[0]]
+
+    assert await kept(created_after=now - 61) == [made_at[59], made_at[60]]
+    assert await kept(created_after=now - 60) == [made_at[59]]
+    assert await kept(created_before=now - 59) == [made_at[60], made_at[172_800]]
+    assert await kept(created_before=now - 60) == [made_at[172_800]]
+    assert await kept(created_after=now - 172_801, created_before=now - 172_799) == [made_at[172_800]]
+    assert await kept(created_after=now - 60, created_before=now - 60) == []
+
+
+async def test_pages_of_what_is_wanted_are_full_and_say_rightly_whether_there_is_more(make: Factory) -> None:
+    wanted = []
+    for _ in range(4):
+        wanted.append((await make.completed(lines(1), metadata={"name": "Nightly"})).public_id)
+        await make.completed(lines(1), metadata={"name": "daily"})
+        await make.running(lines(1), metadata={"name": "nightly"})
+    given = {
+        "status": ["completed", "failed"], "endpoint": CHAT, "model": "m", "q": "night", "created_after": 0,
+        "created_before": 32_503_680_000, "limit": 2,
+    }  # fmt: skip
+    first, more = await page(make, **given)
+    assert ([batch.public_id for batch in first], more) == (wanted[:1:-1], True)
+    last, more = await page(make, **given, after=first[-1].public_id)
+    assert ([batch.public_id for batch in last], more) == (wanted[1::-1], False)
+    assert await page(make, **given, after=last[-1].public_id) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endpoint", "/v1/chat"), ("endpoint", ""), ("model", "x" * 513), ("model", "a\0b"), ("created_after", -1),
+        ("created_after", 32_503_680_001), ("created_before", 32_503_680_001), ("created_before", -1),
+    ],
+)  # fmt: skip
+async def test_a_filter_that_no_batch_could_pass_is_refused_by_its_name(make: Factory, name: str, value: Any) -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        await page(make, **{name: value})
+    assert refused.value.param == name

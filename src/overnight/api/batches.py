@@ -80,6 +80,10 @@ async def list_batches(request: Request) -> dict[str, Any]:
         after=parameters.text(request, "after"),
         q=parameters.text(request, "q"),
         status=parameters.choices(request, "status", allowed=tuple(Status)),
+        endpoint=parameters.text(request, "endpoint"),
+        model=parameters.text(request, "model"),
+        created_after=parameters.seconds(request, "created_after"),
+        created_before=parameters.seconds(request, "created_before"),
     )
     return parameters.as_list([as_json(batch) for batch in batches], has_more=has_more)
 

@@ -38,6 +38,16 @@ def integer(request: Request, name: str, *, default: int, least: int, most: int)
     return int(given)
 
 
+def seconds(request: Request, name: str) -> int | None:
+    """A time in whole unix seconds; None where it is not given. Raises InvalidParameter."""
+    given = text(request, name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and len(given) <= 18):
+        raise InvalidParameter(f"`{name}` must be a time in whole unix seconds.", param=name)
+    return int(given)
+
+
 def choice(request: Request, name: str, *, default: str, allowed: Collection[str]) -> str:
     """One of some words. Raises InvalidParameter."""
     given = text(request, name)

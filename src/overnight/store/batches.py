@@ -118,17 +118,28 @@ async def page(
     *,
     before: int,
     statuses: Sequence[str],
+    endpoint: str | None,
+    model: str | None,
+    since: datetime | None,
+    until: datetime | None,
     text: str | None,
     id_range: tuple[UUID, UUID] | None,
     most: int,
 ) -> list[Row]:
-    """An owner's batches below a number, newest first; `text` or `id_range` narrow them, see the statement."""
+    """An owner's batches below a number, newest first; all that is not None narrows them, see the statement.
+
+    `since` is the first moment of creation that is wanted, `until` the first one after it that is not.
+    """
     low, high = id_range or (None, None)
     return await session.rows(
         _SQL["list_batches"],
         owner=owner,
         before=before,
         statuses=list(statuses),
+        endpoint=endpoint,
+        model=model,
+        since=since,
+        until=until,
         text=text,
         low=low,
         high=high,

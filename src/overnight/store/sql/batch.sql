@@ -63,20 +63,34 @@ UNION ALL
 SELECT no FROM deleted_batch WHERE id = :id AND owner = :owner;
 
 -- name: list_batches
--- One page of an owner's batches, newest first, below the number `before`. `statuses` empty: all of them.
--- `text`: part of a metadata value; `low` and `high`: the ids that begin as the search does.
-SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id, retry_of,
-    completion_window, metadata, defaults, total, completed, failed, cancelled,
-    input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_nano_usd, cost_unknown_attempts,
-    error_code, error_message, errors, created_at, expires_at, in_progress_at, finalizing_at, completed_at, failed_at,
-    expired_at, cancelling_at, cancelled_at, ended_at + retention AS results_expires_at, now() AS now
-FROM batch
-WHERE owner = :owner AND no < :before
-    AND (cardinality(:statuses::text[]) = 0 OR status = ANY (:statuses::text[]))
-    AND (:text::text IS NULL
-        OR id BETWEEN :low::uuid AND :high::uuid
-        OR EXISTS (SELECT FROM jsonb_each_text(metadata) AS m WHERE strpos(lower(m.value), lower(:text::text)) > 0))
-ORDER BY no DESC
+-- One page of an owner's batches in some states, newest first, below the number `before`. A filter that is null lets
+-- all through. `text`: part of a metadata value; `low` and `high`: the ids that begin as the search does. Numbers begin
+-- with the day of creation, so that no batch of other days is looked at. Each state is walked by itself, so that a few
+-- batches in one are found quickly among many in others.
+SELECT b.no, b.id, b.owner, b.endpoint, b.status, b.ends_as, b.paused, b.model, b.input_file_id, b.output_file_id,
+    b.error_file_id, b.retry_of, b.completion_window, b.metadata, b.defaults, b.total, b.completed, b.failed,
+    b.cancelled, b.input_tokens, b.cached_tokens, b.output_tokens, b.reasoning_tokens, b.cost_nano_usd,
+    b.cost_unknown_attempts, b.error_code, b.error_message, b.errors, b.created_at, b.expires_at, b.in_progress_at,
+    b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at,
+    b.ended_at + b.retention AS results_expires_at, now() AS now
+FROM unnest(:statuses::text[]) AS s (status)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM batch
+    WHERE owner = :owner AND status = s.status AND no > 0 AND no < :before
+        AND (:endpoint::text IS NULL OR endpoint = :endpoint::text)
+        AND (:model::text IS NULL OR model = :model::text)
+        AND no >= coalesce(days_since_1970(:since::timestamptz), 0)::bigint << 32
+        AND no < (coalesce(days_since_1970(:until::timestamptz), 2147483646) + 1)::bigint << 32
+        AND created_at >= coalesce(:since::timestamptz, '-infinity')
+        AND created_at < coalesce(:until::timestamptz, 'infinity')
+        AND (:text::text IS NULL
+            OR id BETWEEN :low::uuid AND :high::uuid
+            OR EXISTS (SELECT FROM jsonb_each_text(metadata) AS m WHERE strpos(lower(m.value), lower(:text::text)) > 0))
+    ORDER BY no DESC
+    LIMIT :most
+) AS b
+ORDER BY b.no DESC
 LIMIT :most;
 
 -- name: measure_progress
