@@ -17,6 +17,7 @@ from overnight.domain.intake import has_room
 from overnight.domain.limits import Limits
 from overnight.domain.targets import TARGETS
 from overnight.files import find as find_file
+from overnight.files.keep import Kept
 from overnight.files.shape import StoredFile
 from overnight.store import batches, blocks
 from overnight.store.pool import Session, Store
@@ -27,21 +28,34 @@ RETRY_AFTER = 30
 
 
 async def create(
-    store: Store, limits: Limits, owner: int, new: NewBatch, key: Key | None = None, *, retry_of: UUID | None = None
+    store: Store,
+    limits: Limits,
+    owner: int,
+    new: NewBatch,
+    key: Key | None = None,
+    *,
+    retry_of: UUID | None = None,
+    kept: Kept | None = None,
 ) -> BatchView:
     """Store a batch in the state `validating`, or return the one that was made under this key meanwhile.
+
+    A retry of a batch that has one under way already is that one. `kept` is its input where that is a file of the
+    server's own, which appears together with the batch.
 
     Raises FileNotUsable, DuplicateBatch where the file has an unfinished batch already, what `direct.prepare` raises
     where requests have problems, CapacityExceeded where the queue has no room for all of them, and what
     `idempotency.replay` raises. Creates are counted one after the other, so the capacity is exact.
     """
-    source = await _source(store, limits, owner, new)
+    source = await _source(store, limits, owner, new) if kept is None else None
     batch_id = ids.new(time.time_ns() // 1_000_000)
     async with store.transaction() as session:
         await batches.serialise_creates(session)
-        made = None if key is None else await idempotency.replay_in_session(session, owner, key)
+        made = await _made_before(session, owner, key, retry_of)
         if made is not None:
             return made
+        if source is None:
+            assert kept is not None
+            source = await kept.appear(session)
         if isinstance(source, Prepared):
             total = await _room_for(session, limits, source.requests)
         else:
@@ -58,6 +72,13 @@ async def create(
     requests = source.requests if isinstance(source, Prepared) else source.lines
     events.tell("batch_created", batch=view.public_id, number=number, requests=requests)
     return view
+
+
+async def _made_before(session: Session, owner: int, key: Key | None, retry_of: UUID | None) -> BatchView | None:
+    made = None if key is None else await idempotency.replay_in_session(session, owner, key)
+    if made is None and retry_of is not None:
+        made = await find.retry_under_way(session, owner, retry_of)
+    return made
 
 
 async def _source(store: Store, limits: Limits, owner: int, new: NewBatch) -> Prepared | StoredFile:

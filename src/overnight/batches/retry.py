@@ -5,15 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from overnight.batches import create as creating
-from overnight.batches import unfinished
+from overnight.batches import find, unfinished
 from overnight.batches.request import NewBatch
 from overnight.batches.shape import BatchView
 from overnight.domain import ids
 from overnight.domain.errors import FileNotFound, FileNotUsable, InvalidParameter
 from overnight.domain.limits import Limits
 from overnight.domain.states import FINAL
-from overnight.files import delete as deleting
-from overnight.files import upload
+from overnight.files.keep import Kept, keep
 from overnight.files.shape import StoredFile
 from overnight.store import batches
 from overnight.store.pool import Row, Store
@@ -22,9 +21,11 @@ from overnight.store.pool import Row, Store
 async def retry(store: Store, limits: Limits, owner: int, batch_id: str) -> BatchView:
     """Make a batch with the endpoint, defaults and metadata of one that has ended, of its unfinished requests.
 
-    They become an input file of their own, or direct requests where they were; the window begins now. Raises
-    BatchNotFound, InvalidParameter where the batch has not ended or has nothing left to run, FileNotUsable where it
-    never started and its input is gone, and what `create` raises: then nothing is left of the call.
+    They become an input file of their own, or direct requests where they were; the window begins now. As long as the
+    retry has not ended, another call returns it: so one whose answer was lost can be made again. File and batch
+    appear in one commit. Raises BatchNotFound, InvalidParameter where the batch has not ended or has nothing left to
+    run, FileNotUsable where it never started and its input is gone, and what `create` raises: then nothing is left of
+    the call.
     """
     try:
         found = await unfinished.of(store, owner, batch_id)
@@ -34,6 +35,10 @@ async def retry(store: Store, limits: Limits, owner: int, batch_id: str) -> Batc
         raise InvalidParameter(
             f"The batch is {found.row['status']}. Only one that has ended can be retried: wait, or cancel it first."
         )
+    async with store.session() as session:
+        made = await find.retry_under_way(session, owner, found.row["id"])
+    if made is not None:
+        return made
     old = await batches.find_to_retry(store, found.row["no"])
     if old is None or (found.input_file is None and old["completed"] == old["total"]):
         raise InvalidParameter("Every request of the batch has its response; there is nothing to retry.")
@@ -41,13 +46,8 @@ async def retry(store: Store, limits: Limits, owner: int, batch_id: str) -> Batc
         return await _create(store, limits, owner, found, old, found.input_file)
     if found.row["source"] == "direct":
         return await _create(store, limits, owner, found, old, await _requests(found))
-    lives = limits.file_retention
-    file = await upload.keep(store, limits, owner, found.filename, found.read(), lives)
-    try:
-        return await _create(store, limits, owner, found, old, file)
-    except BaseException:
-        await deleting.delete(store, owner, file.public_id)
-        raise
+    async with keep(store, limits, owner, found.filename, found.read(), limits.file_retention) as kept:
+        return await _create(store, limits, owner, found, old, kept)
 
 
 async def _requests(found: unfinished.Unfinished) -> list[msgspec.Raw]:
@@ -62,15 +62,16 @@ async def _create(
     owner: int,
     found: unfinished.Unfinished,
     old: Row,
-    source: StoredFile | list[msgspec.Raw],
+    source: StoredFile | Kept | list[msgspec.Raw],
 ) -> BatchView:
     new = NewBatch(
         ids.show(ids.FILE, source.id) if isinstance(source, StoredFile) else None,
         old["endpoint"],
-        requests=None if isinstance(source, StoredFile) else source,
+        requests=source if isinstance(source, list) else None,
         completion_window=old["completion_window"],
         metadata=old["metadata"],
         defaults=old["defaults"],
         output_expires_after=old["output_expires_after"],
     )
-    return await creating.create(store, limits, owner, new, retry_of=found.row["id"])
+    kept = source if isinstance(source, Kept) else None
+    return await creating.create(store, limits, owner, new, retry_of=found.row["id"], kept=kept)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 from overnight.domain import ids
 from overnight.domain.errors import Interrupted
@@ -44,28 +43,6 @@ async def receive(
         return stored(await rows.finish(store, no, finding, form.life() or limits.file_retention))
     except FileGone:
         raise Interrupted("The upload stood still for too long and was given up. Send the file again.") from None
-    except BaseException:
-        await arrival.discard()
-        raise
-
-
-async def keep(
-    store: Store, limits: Limits, owner: int, filename: str, content: AsyncIterator[bytes], lives: timedelta
-) -> StoredFile:
-    """Store a file whose bytes the server itself puts together, checked like any other.
-
-    Raises EmptyFile, TooLarge, Interrupted, and what `content` raises: then nothing is left of it.
-    """
-    file_id = ids.new(time.time_ns() // 1_000_000)
-    arrival = Arrival(store, limits, lambda: rows.begin(store, file_id, owner, filename))
-    try:
-        async for data in content:
-            for piece in in_pieces(data):
-                await arrival.take(piece)
-        no, finding = await arrival.end()
-        return stored(await rows.finish(store, no, finding, lives))
-    except FileGone:
-        raise Interrupted("The file could not be stored in time. Try again.") from None
     except BaseException:
         await arrival.discard()
         raise

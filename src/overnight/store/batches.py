@@ -42,6 +42,12 @@ async def find_unfinished_of_file(session: Session, input_file: int) -> UUID | N
     return None if row is None else row["id"]
 
 
+async def find_unfinished_retry(session: Session, owner: int, batch: UUID) -> UUID | None:
+    """The id of the unfinished batch that runs again what another one has left."""
+    row = await session.row(_SQL["find_unfinished_retry"], owner=owner, batch=batch)
+    return None if row is None else row["id"]
+
+
 async def create(
     session: Session,
     *,

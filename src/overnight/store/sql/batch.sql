@@ -21,6 +21,13 @@ WHERE input_file = :input_file
     AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
 LIMIT 1;
 
+-- name: find_unfinished_retry
+-- The one batch that may run again, at a time, what another one has left.
+SELECT id FROM batch
+WHERE retry_of = :batch AND owner = :owner
+    AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+LIMIT 1;
+
 -- name: create_batch
 -- A new batch. The day of its number gets its partitions, where nobody has opened them yet.
 WITH today AS MATERIALIZED (
