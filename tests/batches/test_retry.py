@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
@@ -50,6 +52,17 @@ async def test_unfinished_requests_come_as_they_were_sent_in_the_order_of_submis
     batch = await half_done(make, sent)
     expected = [one for i, one in enumerate(sent.splitlines(keepends=True)) if i % 3]
     assert await left(make, batch) == b"".join(expected)
+
+
+async def test_unfinished_requests_are_lines_for_every_client_that_splits_them(make: Factory) -> None:
+    """Some split at every line end that Unicode has; JSON allows three of those inside strings, as they are."""
+    names = ["a\u2028b", "a\u2029b", "a\u0085b", "plain"]
+    sent = [json.dumps(json.loads(line(name)), ensure_ascii=False).replace(", ", ",\r ") + "\n" for name in names]
+    batch = await make.running("".join(sent).encode())
+    found = (await left(make, batch)).decode()
+    assert len(found.splitlines()) == len(names)
+    assert [json.loads(one) for one in found.splitlines()] == [json.loads(one) for one in sent]
+    assert found.splitlines()[3] == sent[3].replace("\r", " ").rstrip("\n")
 
 
 async def test_a_running_batch_tells_what_has_no_response_yet(make: Factory) -> None:
@@ -135,7 +148,8 @@ async def test_direct_requests_are_shown_and_retried_with_all_their_models(make:
     new = NewBatch(None, None, requests=asked)
     batch = await creating.create(make.store, make.limits, make.owner, new)
     waiting = await through(make, batch, 2)
-    assert await left(make, batch) == b"".join(bytes(one) + b"\n" for one in asked)
+    on_one_line = [bytes(one).replace(b"\r", b" ") + b"\n" for one in asked]
+    assert await left(make, batch) == b"".join(on_one_line)
     while await Validate(make.deps).round():
         pass
     held = await make.lease(batch)
@@ -148,7 +162,7 @@ async def test_direct_requests_are_shown_and_retried_with_all_their_models(make:
 
     assert [(row["custom_id"], row["status"]) for row in waiting] == [(f"r{i}", "queued") for i in range(5)]
     assert (again.retry_of, again.input_file_id, again.counts.total) == (batch.id, None, 3)
-    assert await left(make, again) == b"".join(bytes(asked[i]) + b"\n" for i in (0, 3, 4))
+    assert await left(make, again) == b"".join(on_one_line[i] for i in (0, 3, 4))
     assert [row["custom_id"] for row in await through(make, again, 2)] == ["r0", "r3", "r4"]
 
 
