@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
+from pathlib import Path
 
 from overnight.domain.states import FINAL, FOLLOWS, Status
 from overnight.store.pool import Store
 from overnight.store.statements import load
+from tests.store.test_statements_used import NOUNS
 
+DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"
 _SETS = re.compile(r"UPDATE batch.*?SET status = '(\w+)'", re.DOTALL)
 _LEAVES = re.compile(r"WHERE b?\.?no = (?:next\.no|\$\d+).*?status (?:= '(\w+)'|IN \(([^)]*)\))", re.DOTALL)
 _QUOTED = re.compile(r"'(\w+)'")
@@ -46,8 +50,29 @@ def test_the_statements_take_the_arrows_of_the_table_and_no_others() -> None:
     assert taken == {(before, after) for before, follows in FOLLOWS.items() for after in follows}
 
 
+def test_the_chart_in_the_docs_shows_the_arrows_of_the_table_and_no_others() -> None:
+    chart = re.search(r"^## 6\. States\n+```\n(.*?)```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert chart is not None
+    assert drawn(chart[1]) == {(before, after) for before, follows in FOLLOWS.items() for after in follows}
+
+
+def drawn(chart: str) -> set[tuple[str, str]]:
+    """The arrows of a chart: along a line, from the state above a corner, and those that words add."""
+    found: set[tuple[str, str]] = set()
+    first, *others = chart.splitlines()
+    above = [(match.start(), match.end(), match[0]) for match in re.finditer(r"\w+", first)]
+    found |= set(pairwise(name for _, _, name in above))
+    for line in others:
+        drawing, _, words = line.partition("   also from ")
+        names = re.findall(rf"(?<=→ )(?:{'|'.join(Status)})\b", drawing)
+        corner = max(drawing.find("├"), drawing.find("└"))
+        sources = [name for start, stop, name in above if start <= corner < stop] + words.split()
+        found |= {(source, names[0]) for source in sources} | set(pairwise(names))
+    return found
+
+
 def test_no_other_file_of_statements_sets_a_state_of_a_batch() -> None:
-    for noun in ("account", "answer", "block", "day", "file", "lease", "worker"):
+    for noun in sorted(set(NOUNS) - {"batch"}):
         for statement in load(noun).values():
             assert not _SETS.search(statement.sql), statement.name
 
