@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import os
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from overnight.batches.cancel import cancel
+from overnight.batches.delete import delete
 from overnight.batches.shape import BatchView
-from overnight.domain import events
+from overnight.domain import events, ids
+from overnight.store import deletion
 from overnight.store.answers import ERROR, OUTPUT
-from overnight.upkeep import follow, incremental
+from overnight.upkeep import follow, incremental, unfollow
 from overnight.upkeep.follow import Follow
 from tests.batches.factory import Factory, lines
+from tests.upkeep.fuse import Crash, Fuse, FusedStore
 
 
 class Host:
@@ -371,3 +375,91 @@ async def test_a_reader_of_the_growing_file_never_has_to_take_back_a_byte(make: 
             assert seen.count(b"\n") == number + 8
             assert seen.endswith(b"\n")
     assert seen == await make.stream(batch, OUTPUT)
+
+
+async def written(make: Factory) -> BatchView:
+    """A batch that has ended with a response and errors."""
+    batch = await started(make, 3)
+    await make.answer(batch, [0])
+    await make.answer(batch, [1], kind=ERROR)
+    return await finished(make, batch)
+
+
+async def delete_it(make: Factory, batch: BatchView, how: str) -> None:
+    if how == "by its owner":
+        await delete(make.store, make.owner, batch.public_id)
+    else:
+        await make.run("UPDATE batch SET ended_at = ended_at - interval '30 days' WHERE no = $1", batch.no)
+        assert await deletion.delete_after_retention(make.store) == [batch.id]
+
+
+@pytest.mark.parametrize("how", ["by its owner", "after its retention"])
+async def test_the_files_of_a_deleted_batch_go_and_all_others_stay(
+    make: Factory, host: Host, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(unfollow, "EVERY", 0)
+    monkeypatch.setattr(unfollow, "PAGE", 1)
+    first, second, kept = [await written(make) for _ in range(3)]
+    await host.look()
+    unknown = host.folder / f"{ids.show(ids.BATCH, ids.new(1))}.jsonl"
+    others = [unknown, host.folder / "notes.jsonl", host.folder / f"{first.public_id}.jsonl.bak"]
+    for path in others:
+        path.write_text("mine")
+    for batch in (first, second):
+        await delete_it(make, batch, how)
+    await host.look()
+    left = {path.name for path in host.folder.iterdir()}
+    assert left == {".lock", host.output(kept).name, host.errors(kept).name, *(path.name for path in others)}
+    assert await host.is_whole(kept)
+
+
+async def test_the_files_of_a_batch_deleted_while_nobody_followed_go_after_a_restart(make: Factory, host: Host) -> None:
+    batch = await written(make)
+    await host.look()
+    host.following.close()
+    await delete(make.store, make.owner, batch.public_id)
+    host.restart()
+    await host.look()
+    assert [path.name for path in host.folder.iterdir()] == [".lock"]
+
+
+async def test_a_file_that_cannot_be_removed_keeps_no_other(
+    make: Factory, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfollow, "EVERY", 0)
+    batch, other = await written(make), await written(make)
+    await host.look()
+    host.output(batch).unlink()
+    host.output(batch).mkdir()
+    for deleted in (batch, other):
+        await delete(make.store, make.owner, deleted.public_id)
+    await host.look()
+    assert {path.name for path in host.folder.iterdir()} == {".lock", host.output(batch).name}
+
+
+async def test_following_that_is_cut_off_anywhere_ends_in_the_same_files(make: Factory, host: Host) -> None:
+    done, deleted, running = await written(make), await written(make), await started(make)
+    await make.answer(running, [3, 1])
+    await delete(make.store, make.owner, deleted.public_id)
+    steps, blown = 0, True
+    while blown:
+        for batch in (done, running):
+            host.output(batch).unlink(missing_ok=True)
+            host.errors(batch).unlink(missing_ok=True)
+        host.folder.mkdir(exist_ok=True)
+        (host.folder / ".lock").unlink(missing_ok=True)
+        (host.folder / ".lock").write_text("2020-01-01T00:00:00+00:00")
+        host.output(deleted).write_text("left")
+        fuse = Fuse(steps)
+        cut_off = Follow(dataclasses.replace(host.deps, store=FusedStore(make.store, fuse)))
+        with contextlib.suppress(Crash):
+            await cut_off.round()
+        cut_off.close()
+        host.restart()
+        await host.look()
+        assert await host.is_whole(done), steps
+        assert await host.is_whole(running), steps
+        assert not host.output(deleted).exists(), steps
+        blown = fuse.blown
+        steps += 1
+    assert steps > 8

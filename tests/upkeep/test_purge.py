@@ -16,6 +16,7 @@ from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.purge import Purge
 from tests.batches.factory import Factory, lines
 from tests.upkeep.fuse import Crash, Fuse, FusedStore
+from tests.upkeep.orphans import no_orphans, over
 
 
 async def purged(make: Factory) -> None:
@@ -78,7 +79,10 @@ async def test_rows_of_a_deleted_batch_go_once_no_download_can_be_under_way(make
     assert await rows(make, gone) == dict.fromkeys(TABLES, 0)
     assert await rows(make, kept) == before
     assert await make.value("SELECT count(*) FROM deleted_batch") == 1
-    await make.run("UPDATE deleted_batch SET deleted_at = now() - interval '25 hours'")
+    await make.run("UPDATE deleted_batch SET deleted_at = now() - interval '29 days'")
+    await purged(make)
+    assert await make.value("SELECT count(*) FROM deleted_batch") == 1
+    await make.run("UPDATE deleted_batch SET deleted_at = now() - interval '31 days'")
     await purged(make)
     assert await make.value("SELECT count(*) FROM deleted_batch") == 0
 
@@ -102,7 +106,11 @@ async def test_a_removal_in_pieces_goes_on_wherever_it_was_interrupted(
             break
         except Crash:
             pass
+        await no_orphans(make, after=f"interrupted at step {steps}")
     assert steps > 20
+    await over(make)
+    await purged(make)
+    await no_orphans(make, settled=True)
     assert await rows(make, batch) == dict.fromkeys(TABLES, 0)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
 
+from overnight.domain import ids
 from overnight.store import blocks, rolls
 from overnight.store.days import drop_partition, find_partitions_of_gone_days
 from overnight.store.files import KEPT_FOR_DOWNLOADS
@@ -44,6 +45,12 @@ async def delete_after_retention(store: Store) -> list[UUID]:
         _SQL["delete_batches_after_retention"], rows_kept=ROWS_KEPT_FOR_THEIR_DAY, most=BATCHES_AT_ONCE
     )
     return [row["id"] for row in rows]
+
+
+async def list_deleted(store: Store, batches: Sequence[str]) -> list[str]:
+    """Those of some batches, by their public ids, of which it is still known that they were deleted."""
+    found = [known for batch in batches if (known := ids.read(ids.BATCH, batch)) is not None]
+    return [ids.show(ids.BATCH, row["id"]) for row in await store.rows(_SQL["list_deleted_batches"], ids=found)]
 
 
 async def remove_some_rows(store: Store) -> bool:

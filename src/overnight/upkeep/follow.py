@@ -14,6 +14,7 @@ from overnight.store.days import read_clock
 from overnight.store.pool import Row, Store
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.incremental import DiskRefused, IncrementalFile
+from overnight.upkeep.unfollow import Unfollow
 
 PAGE = 500
 
@@ -54,6 +55,7 @@ class Follow:
         self._complete: dict[int, datetime] = {}
         """Batches that ended lately and whose files are complete: number → end."""
         self._since: datetime | None = None
+        self._unfollow = Unfollow(deps.store)
 
     async def round(self) -> bool:
         """Look at all batches that run or ended lately once; says whether some have more to come at once."""
@@ -79,6 +81,7 @@ class Follow:
         if all_ended_done and last > self._since:
             self._remember(last)
         self._forget(seen)
+        await self._unfollow.look(self._folder)
         return not all_done
 
     def close(self) -> None:

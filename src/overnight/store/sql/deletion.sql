@@ -78,12 +78,16 @@ WHERE batch = :batch AND ctid = ANY (ARRAY (SELECT ctid FROM call WHERE batch = 
 -- Nothing is left of a deleted batch but its name.
 UPDATE deleted_batch SET emptied = true WHERE no = :batch;
 
+-- name: list_deleted_batches
+-- Those of some batches that were deleted not too long ago.
+SELECT id FROM deleted_batch WHERE id = ANY (:ids::uuid[]);
+
 -- name: forget_deleted_batches
--- Names of deleted batches are kept for a day, so that lists go on behind them.
+-- Names of deleted batches are kept for a month: lists go on behind them, and hosts that were away learn of them.
 DELETE FROM deleted_batch
 WHERE no = ANY (ARRAY (
     SELECT no FROM deleted_batch
-    WHERE emptied AND deleted_at < now() - interval '1 day'
-    ORDER BY no LIMIT 100
+    WHERE emptied AND deleted_at < now() - interval '30 days'
+    ORDER BY deleted_at LIMIT 100
     FOR UPDATE SKIP LOCKED
 ));
