@@ -1,0 +1,33 @@
+"""Every statement has a bound: a LIMIT, or keys that its caller names. Those that cannot say why."""
+
+from __future__ import annotations
+
+import re
+
+from overnight.store.statements import load
+from tests.store.test_statements_used import NOUNS
+
+_KEY = re.compile(
+    r"\b(?:\w+\.)?(?:no|id|batch|file|upload|worker|owner|name|relname) = (?:ANY \()?(?:ARRAY \(|\$\d+|\(\s*SELECT)"
+)
+_VALUES = re.compile(r"^INSERT INTO [^;]*\bVALUES \(", re.DOTALL)
+
+UNBOUNDED = {
+    "count_unanswered": "sums up the unfinished batches, whose number intake and limits bound",
+    "serialise_creates": "a lock",
+    "read_clock": "no table",
+    "open_day_ahead": "the tables of one day",
+    "drop_partition": "one table",
+    "create_batch": "one row",
+    "register_worker": "one row",
+}
+
+
+def test_every_statement_has_a_limit_or_a_key_or_says_why_not() -> None:
+    without = {
+        statement.name
+        for noun in NOUNS
+        for statement in load(noun).values()
+        if not ("LIMIT " in statement.sql or _KEY.search(statement.sql) or _VALUES.search(statement.sql))
+    }
+    assert without == UNBOUNDED.keys()
