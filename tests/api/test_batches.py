@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 from overnight.domain.limits import Limits
+from overnight.store.pool import Store
 from tests.api.conftest import Serve, ServedApp, request
 from tests.batches.factory import make_factory
 
@@ -220,3 +221,27 @@ async def test_a_batch_is_paused_and_resumed(served_app: ServedApp) -> None:
     await served_app.http.post(f"{path}/cancel")
     refused = await served_app.http.post(f"{path}/pause")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_parameter")
+
+
+async def test_what_one_process_answered_the_next_call_reads_on_another(serve: Serve, store_url: str) -> None:
+    second = await Store(store_url, most=4).open()
+    try:
+        here, there = (await serve()).http, (await serve(store=second)).http
+        sent = {"file": ("in.jsonl", json.dumps(request()) + "\n")}
+        file = (await here.post("/v1/files", data={"purpose": "batch"}, files=sent)).json()
+        assert (await there.get(f"/v1/files/{file['id']}")).json() == file
+        given = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions"}
+        batch = (await there.post("/v1/batches", json=given)).json()
+        path = f"/v1/batches/{batch['id']}"
+        assert (await here.get(path)).json() == batch
+        assert (await here.get("/v1/batches")).json()["first_id"] == batch["id"]
+        paused = (await here.post(f"{path}/pause")).json()
+        assert (await there.get(path)).json()["paused"] == paused["paused"] is not None
+        cancelled = (await there.post(f"{path}/cancel")).json()
+        assert (await here.get(path)).json() == cancelled
+        await here.delete(f"/v1/files/{file['id']}")
+        assert (await there.get(f"/v1/files/{file['id']}/content")).status_code == 404
+        await there.delete(path)
+        assert (await here.get(path)).status_code == 404
+    finally:
+        await second.close()

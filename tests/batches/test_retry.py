@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +15,14 @@ from overnight.batches.cancel import cancel
 from overnight.batches.request import NewBatch
 from overnight.batches.retry import retry
 from overnight.batches.shape import BatchView
-from overnight.domain.errors import BatchNotFound, CapacityExceeded, FileNotFound, FileNotUsable, InvalidParameter
+from overnight.domain.errors import (
+    BatchNotFound,
+    CapacityExceeded,
+    FileNotFound,
+    FileNotUsable,
+    Interrupted,
+    InvalidParameter,
+)
 from overnight.domain.limits import Limits
 from overnight.domain.states import Status
 from overnight.files.delete import delete as delete_file
@@ -141,6 +150,55 @@ async def test_a_refused_retry_leaves_nothing(make: Factory) -> None:
         await retry(make.store, Limits(intake=8), make.owner, batch.public_id)
     assert await make.value("SELECT count(*) FROM batch") == 2
     assert await make.value("SELECT count(*) FROM file WHERE state = 'ready' AND purpose = 'batch'") == 2
+
+
+async def test_a_retry_that_is_asked_for_again_is_the_one_under_way(make: Factory) -> None:
+    batch = await half_done(make, lines(3))
+    first = await retry(make.store, make.limits, make.owner, batch.public_id)
+    running = await make.running(lines(1))
+    again = await retry(make.store, make.limits, make.owner, batch.public_id)
+    assert (again.id, again.status) == (first.id, Status.IN_PROGRESS)
+    assert running.retry_of is None
+
+    await cancel(make.store, make.owner, first.public_id)
+    await make.sealed(first)
+    assert (await retry(make.store, make.limits, make.owner, batch.public_id)).id != first.id
+
+
+async def test_two_retries_at_once_make_one_batch_with_one_file(make: Factory) -> None:
+    batch = await half_done(make, lines(3))
+    both = await asyncio.gather(*(retry(make.store, make.limits, make.owner, batch.public_id) for _ in range(2)))
+    assert both[0].id == both[1].id
+    assert await make.value("SELECT count(*) FROM batch WHERE retry_of = $1", batch.id) == 1
+    assert await make.value("SELECT count(*) FROM file WHERE purpose = 'batch'") == 2
+
+
+async def test_the_retry_of_another_owners_batch_is_nobodys(make: Factory) -> None:
+    batch = await half_done(make, lines(3))
+    theirs = await make.stranger()
+    await make.run("INSERT INTO batch SELECT (jsonb_populate_record(b, jsonb_build_object('no', no + 99, 'id',"
+                   " gen_random_uuid(), 'owner', $2::bigint, 'input_file', NULL, 'status', 'in_progress', 'ended_at',"
+                   " NULL, 'retry_of', id))).* FROM batch b WHERE no = $1", batch.no, theirs)  # fmt: skip
+    again = await retry(make.store, make.limits, make.owner, batch.public_id)
+    assert (again.owner, again.retry_of) == (make.owner, batch.id)
+
+
+async def test_a_retry_whose_file_was_given_up_meanwhile_may_be_made_again(
+    make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = await half_done(make, lines(3))
+    really = creating.create
+
+    async def late(*given: Any, **named: Any) -> BatchView:
+        await make.run("UPDATE file SET state = 'deleted' WHERE state = 'arriving'")
+        return await really(*given, **named)
+
+    monkeypatch.setattr(creating, "create", late)
+    with pytest.raises(Interrupted):
+        await retry(make.store, make.limits, make.owner, batch.public_id)
+    monkeypatch.undo()
+    assert await make.value("SELECT count(*) FROM batch") == 1
+    await retry(make.store, make.limits, make.owner, batch.public_id)
 
 
 async def test_direct_requests_are_shown_and_retried_with_all_their_models(make: Factory) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+
+import pytest
 
 from overnight.batches.shape import BatchView
 from overnight.domain.states import Status
 from overnight.store.answers import ERROR
 from overnight.upkeep.expire import Expire
+from overnight.upkeep.purge import Purge
 from tests.batches.factory import Factory, lines
 
 
@@ -75,6 +79,21 @@ async def test_a_window_that_is_open_stays_open(make: Factory) -> None:
     await make.close_window(batch)
     assert await Expire(make.deps).round() is True
     assert await Expire(make.deps).round() is False
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+async def test_the_clock_of_a_host_changes_nothing(make: Factory, monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """Only the database's clock is asked for windows, leases and retention; a host's own names things."""
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + days * 86_400 * 10**9)
+    monkeypatch.setattr(time, "time", lambda: real() / 10**9 + days * 86_400)
+    batch = await make.running(lines(1))
+    done = await make.completed(lines(1))
+    assert await Expire(make.deps).round() is False
+    assert await Purge(make.deps).round() is False
+    assert await make.value("SELECT created_at > now() - interval '1 hour' FROM batch WHERE no = $1", batch.no)
+    assert (await make.look(done)).id == done.id
+    assert len(await make.lease(batch)) == 1
 
 
 async def test_a_batch_without_a_window_never_expires(make: Factory) -> None:

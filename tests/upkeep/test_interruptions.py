@@ -26,6 +26,7 @@ from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
 from tests.batches.factory import CHAT, Factory, line, lines
 from tests.upkeep.fuse import Crash, Fuse, FusedStore
+from tests.upkeep.orphans import no_orphans
 
 Rounds = type[Validate] | type[Seal]
 
@@ -72,6 +73,7 @@ async def at_each_step(
         blown = await interrupt(make, rounds, steps, dies=dies)
         assert await outcome(await make.look(batch)) == expected, f"interrupted at step {steps}"
         if not blown:
+            await no_orphans(make)
             return steps
     raise AssertionError
 

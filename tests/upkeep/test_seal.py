@@ -9,15 +9,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from overnight.batches import results
 from overnight.batches.cancel import cancel
+from overnight.domain.errors import FileNotFound
 from overnight.domain.states import Status
 from overnight.files import find as find_file
+from overnight.files.delete import delete as delete_file
 from overnight.store import answers, batches, blocks
 from overnight.store.answers import ERROR, OUTPUT, Fenced
 from overnight.store.pool import Store
 from overnight.upkeep import seal
 from overnight.upkeep.expire import Expire
+from overnight.upkeep.purge import Purge
 from overnight.upkeep.seal import Seal
+from overnight.upkeep.validate import Validate
 from tests.batches.factory import Factory, lines
 
 
@@ -40,6 +45,23 @@ async def test_the_files_are_the_streams(make: Factory) -> None:
         assert (file.purpose, file.lines, file.bytes) == ("batch_output", count, len(text))
         assert file.sha256 == hashlib.sha256(text).digest()
         assert file.expires_at == ended.moments.results_expires_at
+
+
+async def test_a_deleted_output_is_not_written_again(make: Factory) -> None:
+    batch = await make.completed(lines(2))
+    assert batch.output_file_id is not None
+    name = f"file-{batch.output_file_id.hex}"
+    await delete_file(make.store, make.owner, name)
+    await make.run("UPDATE file SET touched_at = '-infinity' WHERE state = 'deleted'")
+    for rounds in (Seal, Validate, Expire, Purge):
+        while await rounds(make.deps).round():
+            pass
+    assert await make.look(batch) == batch
+    assert await make.value("SELECT count(*) FROM file WHERE purpose = 'batch_output'") == 0
+    with pytest.raises(FileNotFound):
+        await find_file.get(make.store, make.owner, name)
+    page = await results.page(make.store, make.owner, batch.public_id, limit=10, after=None)
+    assert len(page.data) == 2
 
 
 async def test_a_kind_without_a_line_has_no_file(make: Factory) -> None:

@@ -197,10 +197,14 @@ async def test_a_file_that_was_checked_less_strictly_is_checked_again(make: Fact
     assert (await make.look(batch)).counts.total == 3
 
 
-async def test_a_file_deleted_before_it_was_read_is_told(make: Factory) -> None:
+@pytest.mark.parametrize("how", ["deleted", "expired"])
+async def test_a_file_deleted_or_expired_before_it_was_read_is_told(make: Factory, how: str) -> None:
     batch = await make.batch()
     assert batch.input_file_id is not None
-    await delete(make.store, make.owner, f"file-{batch.input_file_id.hex}")
+    if how == "deleted":
+        await delete(make.store, make.owner, f"file-{batch.input_file_id.hex}")
+    else:
+        await make.run("UPDATE file SET expires_at = now()")
     await Validate(make.deps).round()
     seen = await make.look(batch)
     assert (seen.status, seen.error and seen.error[0]) == (Status.FAILED, "file_not_found")
@@ -216,11 +220,14 @@ async def test_a_file_deleted_afterwards_leaves_its_batch_alone(make: Factory) -
     assert (await make.sealed(batch)).status is Status.COMPLETED
 
 
-async def test_a_file_that_goes_away_in_the_middle_is_told(make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["state = 'deleted'", "expires_at = now()"])
+async def test_a_file_that_goes_away_in_the_middle_is_told(
+    make: Factory, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     batch = await make.batch(lines(3_000))
 
     async def add(self: Ingest, block: Block, model: str) -> None:
-        await make.run("UPDATE file SET state = 'deleted'")
+        await make.run(f"UPDATE file SET {how}")
         await original(self, block, model)
 
     original = Ingest.add
