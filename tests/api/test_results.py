@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from uuid import uuid4
 
+import msgspec
+
+from overnight.batches import create as creating
 from overnight.batches.cancel import cancel
+from overnight.batches.request import NewBatch
 from overnight.domain import ids
 from overnight.store.answers import ERROR, OUTPUT
+from overnight.upkeep.validate import Validate
 from tests.api.conftest import ServedApp
-from tests.batches.factory import lines, make_factory
+from tests.batches.factory import line, lines, make_factory
 
 
 async def test_pages_of_results_are_lists_like_all_others(served_app: ServedApp) -> None:
@@ -164,3 +169,25 @@ async def test_verbs_on_no_batch_are_not_found(served_app: ServedApp) -> None:
     for method, name in (("GET", "unfinished.jsonl"), ("POST", "retry")):
         response = await served_app.http.request(method, f"/v1/batches/batch_{uuid4().hex}/{name}")
         assert (name, response.json()["error"]["code"]) == (name, "batch_not_found")
+
+
+async def test_requests_in_the_call_have_their_output_as_lines_too(served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    new = NewBatch(None, None, requests=[msgspec.Raw(line(f"r{i}")) for i in range(3)])
+    batch = await creating.create(make.store, make.limits, make.owner, new)
+    while await Validate(make.deps).round():
+        pass
+    held = await make.lease(batch)
+    await make.answer(batch, [2, 0])
+    await make.answer(batch, [1], kind=ERROR)
+    path = f"/v1/batches/{batch.public_id}"
+    assert (await served_app.http.get(f"{path}/output.jsonl")).headers["x-last-line"] == "2"
+    assert (await served_app.http.get(f"{path}/unfinished.jsonl")).content == line("r1") + b"\n"
+    await make.let_go(held, done=True)
+    ended = await make.sealed(batch)
+
+    finished = await served_app.http.get(f"{path}/output.jsonl")
+    submitted = await served_app.http.get(f"{path}/output.jsonl", params={"order": "submitted"})
+    assert [json.loads(one)["custom_id"] for one in finished.content.splitlines()] == ["r2", "r0"]
+    assert [json.loads(one)["custom_id"] for one in submitted.content.splitlines()] == ["r0", "r1", "r2"]
+    assert (ended.output_file_id, ended.error_file_id) == (None, None)

@@ -6,11 +6,15 @@ import asyncio
 import dataclasses
 import hashlib
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 import pytest
 
+from overnight.batches import create as creating
 from overnight.batches import results
 from overnight.batches.cancel import cancel
+from overnight.batches.request import NewBatch
 from overnight.domain.errors import FileNotFound
 from overnight.domain.states import Status
 from overnight.files import find as find_file
@@ -23,7 +27,7 @@ from overnight.upkeep.expire import Expire
 from overnight.upkeep.purge import Purge
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
-from tests.batches.factory import Factory, lines
+from tests.batches.factory import Factory, line, lines
 
 
 async def test_the_files_are_the_streams(make: Factory) -> None:
@@ -281,3 +285,30 @@ async def test_only_the_one_batch_is_sealed_where_one_is_named(make: Factory) ->
     assert await Seal(deps).round() is True
     assert await Seal(deps).round() is False
     assert (await make.look(first)).status is Status.IN_PROGRESS
+
+
+@pytest.mark.parametrize("source", ["file", "requests"])
+async def test_a_batch_shows_that_it_is_finalizing_while_its_results_are_fixed(
+    make: Factory, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    if source == "file":
+        batch = await make.running(lines(2))
+    else:
+        new = NewBatch(None, None, requests=[msgspec.Raw(line(f"r{i}")) for i in range(2)])
+        batch = await creating.create(make.store, make.limits, make.owner, new)
+        await Validate(make.deps).round()
+    await make.answer_all(batch)
+    seen = []
+
+    async def end(*given: Any) -> bool:
+        seen.append(await make.look(batch))
+        return await really(*given)
+
+    really = batches.end_if_sealed
+    monkeypatch.setattr(batches, "end_if_sealed", end)
+    ended = await make.sealed(batch)
+    [finalizing] = seen
+    assert (finalizing.status, finalizing.moments.completed_at) == (Status.FINALIZING, None)
+    assert (finalizing.output_file_id, finalizing.error_file_id) == (None, None)
+    assert finalizing.moments.finalizing_at == ended.moments.finalizing_at is not None
+    assert ended.status is Status.COMPLETED

@@ -39,7 +39,7 @@ async def in_session(session: Session, owner: int, batch_id: UUID) -> BatchView 
 
 
 async def retry_under_way(session: Session, owner: int, batch_id: UUID) -> BatchView | None:
-    """Return the retry of a batch that has not ended yet; None where there is none."""
+    """Return the retry of a batch that may still run all it was made for; None where there is none."""
     known = await batches.find_unfinished_retry(session, owner, batch_id)
     return None if known is None else await in_session(session, owner, known)
 

@@ -22,8 +22,8 @@ async def retry(store: Store, limits: Limits, owner: int, batch_id: str) -> Batc
     """Make a batch with the endpoint, defaults and metadata of one that has ended, of its unfinished requests.
 
     They become an input file of their own, or direct requests where they were; the window begins now. As long as the
-    retry has not ended, another call returns it: so one whose answer was lost can be made again. File and batch
-    appear in one commit. Raises BatchNotFound, InvalidParameter where the batch has not ended or has nothing left to
+    retry goes on, another call returns it: so one whose answer was lost can be made again. File and batch appear in
+    one commit. Raises BatchNotFound, InvalidParameter where the batch has not ended or has nothing left to
     run, FileNotUsable where it never started and its input is gone, and what `create` raises: then nothing is left of
     the call.
     """

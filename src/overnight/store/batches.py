@@ -43,7 +43,7 @@ async def find_unfinished_of_file(session: Session, input_file: int) -> UUID | N
 
 
 async def find_unfinished_retry(session: Session, owner: int, batch: UUID) -> UUID | None:
-    """The id of the unfinished batch that runs again what another one has left."""
+    """The id of the unfinished batch that runs again what another one has left, where it is not ending."""
     row = await session.row(_SQL["find_unfinished_retry"], owner=owner, batch=batch)
     return None if row is None else row["id"]
 

@@ -22,9 +22,9 @@ WHERE input_file = :input_file
 LIMIT 1;
 
 -- name: find_unfinished_retry
--- The one batch that may run again, at a time, what another one has left.
+-- The one batch at a time that runs again what another one has left. One that is ending is none: it starts nothing.
 SELECT id FROM batch
-WHERE retry_of = :batch AND owner = :owner
+WHERE retry_of = :batch AND owner = :owner AND ends_as IS NULL
     AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
 LIMIT 1;
 
