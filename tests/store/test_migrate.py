@@ -24,7 +24,7 @@ async def test_every_migration_is_applied_once_and_in_order(connection: asyncpg.
     second = await migrate(connection)
 
     assert first == [m.name for m in known()]
-    assert [m.number for m in known()] == list(range(1, len(known()) + 1))
+    assert [m.number for m in known()] == sorted({m.number for m in known()})
     assert second == []
 
 
