@@ -58,7 +58,7 @@ async def test_a_migration_that_fails_leaves_nothing_and_does_not_block_the_next
     connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = known()
-    broken = Migration(len(whole) + 1, "9998_pre_broken.sql", "CREATE TABLE half_made (); SELECT 1 / 0;")
+    broken = Migration(9998, "9998_pre_broken.sql", "CREATE TABLE half_made (); SELECT 1 / 0;")
     monkeypatch.setattr(module, "known", lambda: [*whole, broken])
 
     with pytest.raises(asyncpg.DivisionByZeroError):
@@ -74,7 +74,7 @@ async def test_a_migration_gives_way_to_those_who_use_its_table(
 ) -> None:
     await migrate(connection)
     whole = known()
-    change = Migration(len(whole) + 1, "9998_pre_change.sql", "ALTER TABLE batch ADD COLUMN colour text;")
+    change = Migration(9998, "9998_pre_change.sql", "ALTER TABLE batch ADD COLUMN colour text;")
     monkeypatch.setattr(module, "known", lambda: [*whole, change])
     monkeypatch.setattr(module, "LOCK_TIMEOUT", "50ms")
     user = await asyncpg.connect(database_url)

@@ -160,7 +160,11 @@ class Deployment:
             while self.held:
                 busy = True
                 await self.answer()
-        await over(self.make)
+        for _ in range(2):
+            # What goes after its retention in the first time has its own time of grace.
+            while await Purge(deps).round():
+                pass
+            await over(self.make)
         while await Purge(deps).round():
             pass
         return (await find.page(self.make.store, self.make.owner, limit=100, after=None))[0]

@@ -4,7 +4,7 @@
 -- All numbers are above 0, and only lists say so: no other statement that asks for a state is led to walk through
 -- this index of all batches instead of the small one of the unfinished.
 
-CREATE INDEX batch_of_owner_by_status ON batch (owner, status, no DESC) WHERE no > 0;
+CREATE INDEX batch_of_owner_by_status ON batch (owner, status, (-no)) WHERE no > 0;
 CREATE INDEX batch_unfinished_retry ON batch (retry_of)
     WHERE retry_of IS NOT NULL AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 CREATE INDEX deleted_batch_to_forget ON deleted_batch (deleted_at) WHERE emptied;

@@ -73,7 +73,8 @@ SELECT no FROM deleted_batch WHERE id = :id AND owner = :owner;
 -- One page of an owner's batches in some states, newest first, below the number `before`. A filter that is null lets
 -- all through. `text`: part of a metadata value; `low` and `high`: the ids that begin as the search does. Numbers begin
 -- with the day of creation, so that no batch of other days is looked at. Each state is walked by itself, so that a few
--- batches in one are found quickly among many in others.
+-- batches in one are found quickly among many in others; by `-no`, which no index has but the one for that, for the
+-- planner believes that walking through all batches would do as well.
 SELECT b.no, b.id, b.owner, b.endpoint, b.status, b.ends_as, b.paused, b.model, b.input_file_id, b.output_file_id,
     b.error_file_id, b.retry_of, b.completion_window, b.metadata, b.defaults, b.total, b.completed, b.failed,
     b.cancelled, b.input_tokens, b.cached_tokens, b.output_tokens, b.reasoning_tokens, b.cost_nano_usd,
@@ -84,17 +85,17 @@ FROM unnest(:statuses::text[]) AS s (status)
 CROSS JOIN LATERAL (
     SELECT *
     FROM batch
-    WHERE owner = :owner AND status = s.status AND no > 0 AND no < :before
+    WHERE owner = :owner AND status = s.status AND no > 0 AND -no > - :before::bigint
         AND (:endpoint::text IS NULL OR endpoint = :endpoint::text)
         AND (:model::text IS NULL OR model = :model::text)
-        AND no >= coalesce(days_since_1970(:since::timestamptz), 0)::bigint << 32
-        AND no < (coalesce(days_since_1970(:until::timestamptz), 2147483646) + 1)::bigint << 32
+        AND -no <= -(coalesce(days_since_1970(:since::timestamptz), 0)::bigint << 32)
+        AND -no > -((coalesce(days_since_1970(:until::timestamptz), 2147483646) + 1)::bigint << 32)
         AND created_at >= coalesce(:since::timestamptz, '-infinity')
         AND created_at < coalesce(:until::timestamptz, 'infinity')
         AND (:text::text IS NULL
             OR id BETWEEN :low::uuid AND :high::uuid
             OR EXISTS (SELECT FROM jsonb_each_text(metadata) AS m WHERE strpos(lower(m.value), lower(:text::text)) > 0))
-    ORDER BY no DESC
+    ORDER BY -no
     LIMIT :most
 ) AS b
 ORDER BY b.no DESC
