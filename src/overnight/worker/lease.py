@@ -16,12 +16,14 @@ from overnight.worker import room
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Batch, Block, Flow, Request, Source
 from overnight.worker.held import Held
+from overnight.worker.stock import Places, well_fed
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
 MIX_BYTES = 64 * MIB
 MIX = 256
-"""Batches of which at least one block is held, so that a small batch need not wait for the end of a large block."""
+"""Batches of which at least one block is held, so that a small batch need not wait for the end of a large block. More
+are held only of owners of whom there is too little to have their share."""
 LOOK_EVERY = 0.5
 """Seconds between two looks for blocks when the last one found none."""
 LEAST_WAITING = 1_024
@@ -53,6 +55,8 @@ class Lessee:
         self._arrived: deque[tuple[Route, LeasedBlock]] = deque()
         """Leased, and not yet held: those leased before must be looked up first."""
         self._after: dict[str, int] = {}
+        """The owner after whom to look next, by route."""
+        self._places = Places()
         self._look_at: dict[tuple[str, bool], float] = {}
         self._lines_each = float(BLOCK_LINES)
         self._bytes_each = float(BLOCK_BYTES)
@@ -60,6 +64,7 @@ class Lessee:
     def forget(self) -> None:
         """What was leased belongs to others."""
         self._arrived.clear()
+        self._places.forget()
         self.look_now()
 
     def look_now(self) -> None:
@@ -100,22 +105,41 @@ class Lessee:
         if now < self._look_at.get((route.name, mixing), 0.0):
             return None
         self._look_at[route.name, mixing] = now + LOOK_EVERY
-        blocks = self._mix_blocks() if mixing else self._blocks(lines)
-        if blocks <= 0:
-            return None
         sources = [source for flow in flows for source in flow.sources.values()]
+        enough_of = well_fed(flows, sources)
+        most, fed = self._mix(sources, enough_of) if mixing else (self._blocks(lines), set())
+        if most <= 0:
+            return None
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
-        skipped = [s.batch.no for s in sources if s.waiting >= most_waiting or (mixing and s.untaken)]
-        held = sum(1 for source in sources if source.untaken)
+        owners = {source.owner for source in sources if source.untaken}
+        of_owner = -(-most // max(1, len(owners - fed)))
         return Wanted(
             models=None if route.takes_any_model else route.models,
             other_models=(*self._full_models(flows), *self._models_of_others(route)),
-            most=blocks,
-            of_each=1 if mixing else -(-blocks // max(1, held)),
+            most=most,
+            of_owner=of_owner,
+            of_each=1 if mixing else of_owner,
             after=self._after.get(route.name, 0),
             only=self._only(),
-            skipped=skipped,
+            skipped=[
+                s.batch.no
+                for s in sources
+                if s.waiting >= most_waiting or (mixing and s.untaken and s.owner in enough_of)
+            ],
+            fed=list(fed),
+            places=self._places.of(route.name, now),
         )
+
+    def _mix(self, sources: list[Source], enough_of: set[int]) -> tuple[int, set[int]]:
+        """There is enough for the slots: how many blocks to add, so that every owner and many batches are held.
+
+        Also says which owners get none: with enough batches held, those of whom enough is held.
+        """
+        held = sum(1 for source in sources if source.untaken)
+        most = min(MIX - held, room.MOST_BLOCKS, int((MIX_BYTES - self._held.bytes) // self._bytes_each))
+        if most > 0:
+            return most, set()
+        return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), enough_of
 
     def _lines(self, route: Route, flows: list[Flow]) -> int:
         cap = min(route.slots, self._limits.slots)
@@ -135,11 +159,6 @@ class Lessee:
             return max(1, room.blocks_to_lease(lines, self._lines_each, self._bytes_each, MOST_BYTES))
         left = MOST_BYTES - self._held.bytes
         return room.blocks_to_lease(lines, self._lines_each, self._bytes_each, left)
-
-    def _mix_blocks(self) -> int:
-        left = MIX_BYTES - self._held.bytes
-        most = min(MIX - len(self._held.batches), room.MOST_BLOCKS)
-        return min(most, int(left // self._bytes_each))
 
     def _full_models(self, flows: list[Flow]) -> list[str]:
         """Models that have enough under a cap of their own, while their route has slots for others."""
@@ -163,7 +182,9 @@ class Lessee:
             return False
         self._look_at.clear()
         self._arrived.extend((route, block) for block in blocks)
-        self._after[route.name] = max((b.batch.no for b in blocks), key=lambda no: (no <= wanted.after, no))
+        self._after[route.name] = max((b.batch.owner for b in blocks), key=lambda no: (no <= wanted.after, no))
+        if wanted.of_each == wanted.of_owner:
+            self._places.remember(route.name, blocks)
         self._lines_each = sum(len(b.lines) for b in blocks) / len(blocks)
         self._bytes_each = sum(sum(map(len, b.requests)) for b in blocks) / len(blocks)
         await self._hold_arrived(session)
@@ -227,7 +248,8 @@ class Lessee:
         if batch is None:
             ends = leased.batch.expires_at
             closes = None if ends is None else self._clock.monotonic_of(ends)
-            batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes)
+            due = self._clock.monotonic_of(leased.batch.due)
+            batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes, due)
         # A batch that was paused while some of its requests ran, and goes on now.
         batch.closed = False
         return batch

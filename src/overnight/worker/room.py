@@ -34,6 +34,14 @@ def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve:
     return ceil(free + ahead) - untaken
 
 
+def enough_of_owner(rate: float, owners: int) -> float:
+    """How many untaken requests of one of several owners are enough: its part of what is held, and a few at least.
+
+    An owner without any would lose its claim to what others had before it.
+    """
+    return max(LEAST_AHEAD / 2, rate * LEASE_AHEAD / max(1, owners))
+
+
 def blocks_to_lease(lines: int, lines_each: float, bytes_each: float, bytes_left: float) -> int:
     """How many blocks hold so many requests, judged by those leased before, within what memory is left."""
     by_memory = int(min(bytes_left, LEASE_BYTES) // max(bytes_each, 1.0))
