@@ -19,7 +19,7 @@ from overnight.domain.events import COUNTED
 from overnight.store import answers, leases
 from overnight.store.answers import OUTPUT, Answer
 from overnight.store.embedded import ensure
-from overnight.store.leases import LeasedBatch
+from overnight.store.leases import LeasedBatch, Pace
 from overnight.store.migrate import migrate
 from overnight.store.pool import Session, Store
 from overnight.worker.flow import Batch, Block, Flow, Source
@@ -136,7 +136,11 @@ class Bench:
 
     def batch(self, no: int, pending: int) -> Block:
         """A block of a batch with so many requests that have no answer yet."""
-        batch = Batch(LeasedBatch(no, UUID(int=no), 1, "/v1/chat/completions", {}, None, datetime.now(UTC)), None, 0.0)
+        batch = Batch(
+            LeasedBatch(no, UUID(int=no), 1, "/v1/chat/completions", {}, None, datetime.now(UTC), Pace(1, 0, 0.0)),
+            None,
+            0.0,
+        )
         block = Block(Source(batch, Flow(Switch("r"), "m", 0.0)), 0)
         batch.unanswered = block.pending = pending
         batch.blocks.add(block)

@@ -85,6 +85,11 @@ class Shares:
         if len(self._accounts) > len(waiting) + _MOST_ABSENT:
             self._forget_lifted()
 
+    @property
+    def is_contended(self) -> bool:
+        """Several owners wait."""
+        return len(self._waiting) > 1
+
     def account(self, owner: int) -> Account:
         """The account of an owner that was seen waiting."""
         return self._accounts[owner]

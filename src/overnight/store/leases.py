@@ -50,6 +50,15 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How many requests of a batch are left, how many were answered, and in how many seconds."""
+
+    left: int
+    answered: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedBatch:
     """What a worker needs to know of a batch."""
 
@@ -61,6 +70,7 @@ class LeasedBatch:
     expires_at: datetime | None
     due: datetime
     """The end of its window, or a moment long after its creation."""
+    pace: Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +117,10 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """Whether a batch may still start requests; how many are left, were answered, and in how many seconds."""
+    """Whether a batch may still start requests, and how fast it is."""
 
     is_live: bool
-    left: int
-    answered: int
-    seconds: float
+    pace: Pace
 
 
 async def _fenced(session: Session, statement: Statement, **given: Any) -> Row:
@@ -164,7 +172,12 @@ def _batch(row: Row) -> LeasedBatch:
         defaults=row["defaults"],
         expires_at=row["expires_at"],
         due=row["due"].replace(tzinfo=UTC),
+        pace=_pace(row),
     )
+
+
+def _pace(row: Row) -> Pace:
+    return Pace(row["unanswered"], row["answered"], row["seconds"] or 0.0)
 
 
 def _block(batch: LeasedBatch, row: Row) -> LeasedBlock:
@@ -272,7 +285,5 @@ async def list_leases(session: Session, worker: int) -> list[tuple[int, int]]:
 async def states(session: Session, batches: Sequence[int]) -> tuple[dict[int, BatchState], datetime | None]:
     """How the batches stand; deleted ones are missing. Also return the database's clock, None without any."""
     rows = await session.rows(_SQL["list_batch_states"], batches=batches)
-    found = {
-        row["no"]: BatchState(row["is_live"], row["left_over"], row["answered"], row["seconds"] or 0.0) for row in rows
-    }
+    found = {row["no"]: BatchState(row["is_live"], _pace(row)) for row in rows}
     return found, rows[0]["now"] if rows else None

@@ -13,11 +13,11 @@ from typing import Any
 from uuid import UUID
 
 from overnight.catalog.route import Route
-from overnight.domain.fairness import ExpectedOutput, Shares, cost, estimate
+from overnight.domain.fairness import ExpectedOutput, Shares, cost, estimate, latest_start
 from overnight.domain.outcome import Usage
 from overnight.domain.targets import TARGETS
 from overnight.store.answers import Answer
-from overnight.store.leases import LeasedBatch
+from overnight.store.leases import LeasedBatch, Pace
 from overnight.upstreams.http import Call
 from overnight.worker.room import Rate
 
@@ -158,7 +158,8 @@ class Batch:
         self.due = due
         """The same, or long after its creation where it has no window."""
         self.latest_start = due
-        """When it must go on at the latest to be done when it is due."""
+        """When it must go on at the latest to be done when it is due, at its pace."""
+        self.keep_pace(leased.pace)
         self.closed = False
         """Nothing of it starts any more, here."""
         self.forgotten = False
@@ -173,6 +174,10 @@ class Batch:
         self.first_answer_at = 0.0
         self.unsure: set[int] = set()
         """Lines of answers that may be stored already: the connection broke under the statement."""
+
+    def keep_pace(self, pace: Pace) -> None:
+        """It was this fast."""
+        self.latest_start = latest_start(self.due, pace.left, pace.answered, pace.seconds)
 
     def may_start(self, now: float) -> bool:
         """Whether its requests may start at a moment of the monotonic clock."""

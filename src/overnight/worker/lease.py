@@ -58,6 +58,8 @@ class Lessee:
         """The owner after whom to look next, by route."""
         self._places = Places()
         self._look_at: dict[tuple[str, bool], float] = {}
+        self._enough_of: dict[str, set[int]] = {}
+        """Of which owners enough was held when a route looked last: once that is not so, it looks at once."""
         self._lines_each = float(BLOCK_LINES)
         self._bytes_each = float(BLOCK_BYTES)
 
@@ -102,11 +104,15 @@ class Lessee:
         flows = self._held.flows_of(route)
         lines = self._lines(route, flows)
         mixing = lines == 0
-        if now < self._look_at.get((route.name, mixing), 0.0):
+        is_early = now < self._look_at.get((route.name, mixing), 0.0)
+        if is_early and not any(flow.shares.is_contended for flow in flows):
             return None
-        self._look_at[route.name, mixing] = now + LOOK_EVERY
         sources = [source for flow in flows for source in flow.sources.values()]
         enough_of = well_fed(flows, sources)
+        if is_early and self._enough_of.get(route.name, enough_of) <= enough_of:
+            return None
+        self._look_at[route.name, mixing] = now + LOOK_EVERY
+        self._enough_of[route.name] = enough_of
         most, fed = self._mix(sources, enough_of) if mixing else (self._blocks(lines), set())
         if most <= 0:
             return None

@@ -35,11 +35,12 @@ def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve:
 
 
 def enough_of_owner(rate: float, owners: int) -> float:
-    """How many untaken requests of one of several owners are enough: its part of what is held, and a few at least.
+    """How many untaken requests of one of several owners are enough: some times its part of what is held.
 
-    An owner without any would lose its claim to what others had before it.
+    An owner whose requests are cheap has more turns than others; one without any loses its claim to what the others
+    had before it.
     """
-    return max(LEAST_AHEAD / 2, rate * LEASE_AHEAD / max(1, owners))
+    return max(LEAST_AHEAD / 2, rate * LEASE_AHEAD * 4 / (owners + 3))
 
 
 def blocks_to_lease(lines: int, lines_each: float, bytes_each: float, bytes_left: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from time import monotonic
 
 from overnight.domain import events
-from overnight.domain.fairness import latest_start
 from overnight.store import leases
 from overnight.store.pool import Session
 from overnight.worker.clock import Clock
@@ -47,7 +46,7 @@ class Watch:
             if not batch.closed and (state is None or not state.is_live):
                 self._held.close(batch)
             if state is not None:
-                batch.latest_start = latest_start(batch.due, state.left, state.answered, state.seconds)
+                batch.keep_pace(state.pace)
 
     async def let_go(self, session: Session) -> bool:
         """Give up the leases of blocks of which nothing is pending; says whether there were any."""

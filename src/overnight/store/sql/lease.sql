@@ -70,7 +70,9 @@ WITH RECURSIVE alive AS MATERIALIZED (
     RETURNING k.batch, k.seq, k.model, k.leases, k.lines, k.data
 )
 SELECT alive.no AS alive, now() AS now, l.batch, l.seq, l.model, l.leases, l.lines, l.data,
-    b.id, b.owner, b.endpoint, b.defaults, b.expires_at, b.due
+    b.id, b.owner, b.endpoint, b.defaults, b.expires_at, b.due,
+    b.total - b.completed - b.failed - b.cancelled AS unanswered, b.completed + b.failed AS answered,
+    extract(epoch FROM now() - b.in_progress_at)::float8 AS seconds
 FROM (SELECT max(no) AS no FROM alive) AS alive
     LEFT JOIN leased l ON true
     LEFT JOIN batch b ON b.no = l.batch
@@ -148,7 +150,7 @@ SELECT batch, seq FROM block WHERE state = 'leased' AND worker = :worker;
 -- Whether the batches that a worker holds may still start requests, and their pace; a deleted one is missing.
 SELECT no, status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
     AND (expires_at IS NULL OR expires_at > now()) AS is_live,
-    total - completed - failed - cancelled AS left_over, completed + failed AS answered,
+    total - completed - failed - cancelled AS unanswered, completed + failed AS answered,
     extract(epoch FROM now() - in_progress_at)::float8 AS seconds, now() AS now
 FROM batch
 WHERE no = ANY (:batches::bigint[]);
