@@ -86,9 +86,9 @@ class Shares:
             self._forget_lifted()
 
     @property
-    def is_contended(self) -> bool:
-        """Several owners wait."""
-        return len(self._waiting) > 1
+    def waiting(self) -> frozenset[int]:
+        """Who was seen last."""
+        return self._waiting
 
     def account(self, owner: int) -> Account:
         """The account of an owner that was seen waiting."""

@@ -47,6 +47,8 @@ class Wanted:
     skipped: Sequence[int] = ()
     fed: Sequence[int] = ()
     places: Mapping[int, tuple[datetime, int]] = field(default_factory=dict)
+    in_order: bool = True
+    """Nothing is left out but for want of room: where there was some, no other block of these owners is ready."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from overnight.worker.held import Held
 from overnight.worker.pick import Turns
 
 TAKEN_BACK_AT_ONCE = 5_000
+SHORT_FOR = 1.0
+"""Seconds in which more of an owner's requests must have been leased; else others may have leased them."""
 
 
 class Attempts:
@@ -55,7 +57,7 @@ class Attempts:
         flow.ended = 0
         if not flow.untaken:
             flow.wants_since = None
-            flow.shares.see(frozenset())
+            self._see(flow, [], now)
             return []
         running = len(flow.running)
         cap = self._cap(flow, running, now)
@@ -68,7 +70,7 @@ class Attempts:
         if not lines:
             return []
         sources = [s for s in flow.sources.values() if s.untaken]
-        flow.shares.see({s.batch.owner for s in sources})
+        self._see(flow, sources, now)
         on_trial = flow.route.is_on_trial
         if on_trial:
             # A few requests that fail whatever the server does must not keep it from all the others.
@@ -76,6 +78,17 @@ class Attempts:
         if len(sources) == 1:
             return _take_of_one(sources[0], lines, untried_first=on_trial)
         return _take_in_turns(flow, sources, lines, untried_first=on_trial)
+
+    def _see(self, flow: Flow, sources: list[Source], now: float) -> None:
+        """Tell who waits. An owner of whom all that is held was taken, while more is ready, has not left."""
+        waiting = {source.batch.owner for source in sources}
+        short = flow.shares.waiting - waiting
+        if short or flow.short_since:
+            since = flow.short_since
+            more = self._held.more.get(flow.route.name, ())
+            flow.short_since = {owner: since.get(owner, now) for owner in short if owner in more}
+            waiting.update(owner for owner, at in flow.short_since.items() if now - at < SHORT_FOR)
+        flow.shares.see(waiting)
 
     def _cap(self, flow: Flow, running: int, now: float) -> int:
         """How many requests of the flow could run, those that do included."""

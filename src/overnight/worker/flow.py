@@ -209,6 +209,8 @@ class Flow:
         """Requests that ended since they were counted last."""
         self.rate = Rate(now)
         self.shares = Shares()
+        self.short_since: dict[int, float] = {}
+        """Owners of whom more is ready than is held, and since when nothing is held."""
         self.expected = ExpectedOutput()
         self.wants_since: float | None = None
         """Since when the reserve has been too small."""

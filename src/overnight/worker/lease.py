@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import ceil
 from time import monotonic
 
 from overnight.catalog.route import Route
@@ -16,7 +17,7 @@ from overnight.worker import room
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Batch, Block, Flow, Request, Source
 from overnight.worker.held import Held
-from overnight.worker.stock import Places, well_fed
+from overnight.worker.stock import Places, Stock, note_more
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -58,8 +59,6 @@ class Lessee:
         """The owner after whom to look next, by route."""
         self._places = Places()
         self._look_at: dict[tuple[str, bool], float] = {}
-        self._enough_of: dict[str, set[int]] = {}
-        """Of which owners enough was held when a route looked last: once that is not so, it looks at once."""
         self._lines_each = float(BLOCK_LINES)
         self._bytes_each = float(BLOCK_BYTES)
 
@@ -103,49 +102,56 @@ class Lessee:
             return None
         flows = self._held.flows_of(route)
         lines = self._lines(route, flows)
-        mixing = lines == 0
-        is_early = now < self._look_at.get((route.name, mixing), 0.0)
-        if is_early and not any(flow.shares.is_contended for flow in flows):
+        is_early = now < self._look_at.get((route.name, lines > 0), 0.0)
+        are_several = any(len(flow.shares.waiting) > 1 for flow in flows)
+        if is_early and not are_several:
             return None
-        sources = [source for flow in flows for source in flow.sources.values()]
-        enough_of = well_fed(flows, sources)
-        if is_early and self._enough_of.get(route.name, enough_of) <= enough_of:
+        stock = Stock(flows)
+        short = self._held.more.get(route.name, set()) - stock.well_fed if are_several else set()
+        if is_early and not short:
             return None
-        self._look_at[route.name, mixing] = now + LOOK_EVERY
-        self._enough_of[route.name] = enough_of
-        most, fed = self._mix(sources, enough_of) if mixing else (self._blocks(lines), set())
+        self._look_at[route.name, lines > 0] = now + LOOK_EVERY
+        if lines or short:
+            # Where an owner is short, it comes first: without any requests it would lose turns.
+            most = self._blocks(max(lines, ceil(stock.enough) * len(short)))
+            return self._ask(route, stock, most, stock.well_fed if short else set(), in_order=True)
+        return self._ask(route, stock, *self._mix(stock), in_order=False)
+
+    def _ask(self, route: Route, stock: Stock, most: int, fed: set[int], *, in_order: bool) -> Wanted | None:
+        """Ask for so many blocks of all owners but those in `fed`: what is due first, or one of each batch."""
         if most <= 0:
             return None
+        flows = self._held.flows_of(route)
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
-        owners = {source.owner for source in sources if source.untaken}
-        of_owner = -(-most // max(1, len(owners - fed)))
+        of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
             models=None if route.takes_any_model else route.models,
             other_models=(*self._full_models(flows), *self._models_of_others(route)),
             most=most,
             of_owner=of_owner,
-            of_each=1 if mixing else of_owner,
+            of_each=of_owner if in_order else 1,
             after=self._after.get(route.name, 0),
             only=self._only(),
             skipped=[
                 s.batch.no
-                for s in sources
-                if s.waiting >= most_waiting or (mixing and s.untaken and s.owner in enough_of)
+                for s in stock.sources
+                if s.waiting >= most_waiting or (not in_order and s.untaken and s.owner in stock.well_fed)
             ],
             fed=list(fed),
-            places=self._places.of(route.name, now),
+            places=self._places.of(route.name, monotonic()),
+            in_order=in_order,
         )
 
-    def _mix(self, sources: list[Source], enough_of: set[int]) -> tuple[int, set[int]]:
+    def _mix(self, stock: Stock) -> tuple[int, set[int]]:
         """There is enough for the slots: how many blocks to add, so that every owner and many batches are held.
 
         Also says which owners get none: with enough batches held, those of whom enough is held.
         """
-        held = sum(1 for source in sources if source.untaken)
-        most = min(MIX - held, room.MOST_BLOCKS, int((MIX_BYTES - self._held.bytes) // self._bytes_each))
+        room_for = int((MIX_BYTES - self._held.bytes) // self._bytes_each)
+        most = min(MIX - stock.batches, room.MOST_BLOCKS, room_for)
         if most > 0:
             return most, set()
-        return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), enough_of
+        return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), stock.well_fed
 
     def _lines(self, route: Route, flows: list[Flow]) -> int:
         cap = min(route.slots, self._limits.slots)
@@ -184,12 +190,13 @@ class Lessee:
         blocks, now = await leases.lease(session, worker, wanted)
         self._held.check(worker)
         self._clock.set(now, asked)
+        note_more(self._held.more.setdefault(route.name, set()), wanted, blocks)
         if not blocks:
             return False
         self._look_at.clear()
         self._arrived.extend((route, block) for block in blocks)
         self._after[route.name] = max((b.batch.owner for b in blocks), key=lambda no: (no <= wanted.after, no))
-        if wanted.of_each == wanted.of_owner:
+        if wanted.in_order:
             self._places.remember(route.name, blocks)
         self._lines_each = sum(len(b.lines) for b in blocks) / len(blocks)
         self._bytes_each = sum(sum(map(len, b.requests)) for b in blocks) / len(blocks)

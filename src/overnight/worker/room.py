@@ -34,13 +34,11 @@ def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve:
     return ceil(free + ahead) - untaken
 
 
-def enough_of_owner(rate: float, owners: int) -> float:
-    """How many untaken requests of one of several owners are enough: some times its part of what is held.
-
-    An owner whose requests are cheap has more turns than others; one without any loses its claim to what the others
-    had before it.
+def enough_of_owner(rate: float, reserve: int, owners: int) -> float:
+    """How many untaken requests of one of several owners are enough: some times its part of what may be written down
+    until more is leased. An owner whose requests are cheap has more turns than others.
     """
-    return max(LEAST_AHEAD / 2, rate * LEASE_AHEAD * 4 / (owners + 3))
+    return max(LEAST_AHEAD / 2, (rate * LEASE_AHEAD + reserve) * 4 / (owners + 3))
 
 
 def blocks_to_lease(lines: int, lines_each: float, bytes_each: float, bytes_left: float) -> int:

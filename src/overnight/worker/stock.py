@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
-from overnight.store.leases import LeasedBlock
+from overnight.store.leases import LeasedBlock, Wanted
 from overnight.worker import room
-from overnight.worker.flow import Flow, Source
+from overnight.worker.flow import Flow
 
 PASSED_OVER_FOR = 1.0
 """Seconds for which batches without a ready block are passed over: there may be thousands of which all runs."""
 
 
-def well_fed(flows: list[Flow], sources: list[Source]) -> set[int]:
-    """Owners of whom enough is held to have their share until more is leased, and then some."""
-    untaken: dict[int, int] = {}
-    for source in sources:
-        if source.untaken:
-            untaken[source.owner] = untaken.get(source.owner, 0) + source.untaken
-    enough = room.enough_of_owner(sum(flow.rate.value for flow in flows), len(untaken))
-    return {owner for owner, count in untaken.items() if count >= enough}
+class Stock:
+    """The requests of some flows that could start."""
+
+    def __init__(self, flows: list[Flow]) -> None:
+        self.sources = [source for flow in flows for source in flow.sources.values()]
+        self.batches = 0
+        """Of which any could start."""
+        self.owners: dict[int, int] = {}
+        """How many could of each owner that is held or waits."""
+        for flow in flows:
+            self.owners.update(dict.fromkeys(flow.shares.waiting, 0))
+        for source in self.sources:
+            if source.untaken:
+                self.batches += 1
+                self.owners[source.owner] = self.owners.get(source.owner, 0) + source.untaken
+        rate, reserve = sum(flow.rate.value for flow in flows), sum(flow.low for flow in flows)
+        self.enough = room.enough_of_owner(rate, reserve, len(self.owners))
+        """Requests of one owner that are enough to have its share until more is leased, and then some."""
+        self.well_fed = {owner for owner, count in self.owners.items() if count >= self.enough}
+
+
+def note_more(more: set[int], wanted: Wanted, blocks: list[LeasedBlock]) -> None:
+    """Keep the owners of whom more blocks may be ready, after a look that gave these."""
+    given = Counter(block.batch.owner for block in blocks)
+    if len(blocks) < wanted.most and wanted.in_order:
+        more.intersection_update(wanted.fed)
+    more.update(owner for owner, count in given.items() if count == wanted.of_owner)
 
 
 class Places:
