@@ -67,7 +67,7 @@ COUNTERS_APART = MOST + 2 * SLOTS * (MOST - 1)
 """The stated bound, where a request is charged MOST at the most and off by MOST - 1."""
 
 
-@given(st.lists(steps, max_size=80))
+@given(st.lists(steps, max_size=60))
 def test_counters_of_owners_that_wait_never_drift_apart_by_more_than_the_bound(taken: list[Any]) -> None:
     """Random sizes, wrong estimates, arrivals and departures. Also what they were served while both waited."""
     queue = Queue()
@@ -96,7 +96,7 @@ def gaps(queue: Queue, pair: tuple[int, int]) -> tuple[float, float]:
     return queue.charged[a] - queue.charged[b], queue.ended[a] - queue.ended[b]
 
 
-@given(st.lists(requests, min_size=60, max_size=60), st.integers(1, SLOTS))
+@given(st.lists(requests, min_size=25, max_size=25), st.integers(1, SLOTS))
 def test_tokens_are_shared_however_long_the_requests_are(sizes: list[tuple[int, int]], slots: int) -> None:
     """One owner's requests are ten times longer than the other's, and nobody knows before."""
     queue = Queue()
