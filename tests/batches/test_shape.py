@@ -9,6 +9,7 @@ from openai.types import Batch
 
 from overnight.batches import find
 from overnight.batches.cancel import cancel
+from overnight.batches.pause import pause
 from overnight.batches.shape import BatchView, Progress, as_json, of_row
 from overnight.domain.outcome import Usage
 from overnight.store import answers, batches
@@ -123,27 +124,27 @@ async def test_no_more_requests_run_than_its_blocks_hold(make: Factory) -> None:
     assert [(p.running, p.waiting) for p in seen if p] == [(3, 0), (0, 3)]
 
 
-async def test_older_requests_of_the_same_model_are_ahead(make: Factory) -> None:
+async def ahead(make: Factory, batch: BatchView) -> int:
+    progress = (await make.look(batch)).progress
+    assert progress is not None
+    return progress.ahead
+
+
+async def test_what_is_due_sooner_on_the_same_model_is_ahead(make: Factory) -> None:
     first = await make.running(lines(5))
     await make.running(lines(7, model="other"))
     third = await make.running(lines(2, model="nick"))
     unchecked = await make.batch(lines(1))
 
-    async def ahead(batch: BatchView) -> int:
-        progress = (await make.look(batch)).progress
-        assert progress is not None
-        return progress.ahead
-
-    assert [await ahead(batch) for batch in (first, third, unchecked)] == [0, 5, 14]
+    assert [await ahead(make, batch) for batch in (first, third, unchecked)] == [0, 5, 14]
+    await make.run("UPDATE batch SET expires_at = now() + interval '1 hour' WHERE no = $1", third.no)
+    assert [await ahead(make, batch) for batch in (first, third, unchecked)] == [2, 0, 14]
     await cancel(make.store, make.owner, first.public_id)
-    assert [await ahead(batch) for batch in (first, third, unchecked)] == [0, 0, 9]
+    await pause(make.store, make.owner, third.public_id)
+    assert [await ahead(make, batch) for batch in (third, unchecked)] == [0, 7]
 
 
-async def test_nothing_waits_in_a_batch_that_is_ending(make: Factory) -> None:
-    batch = await make.running(lines(5))
-    await make.lease(batch)
-    await make.run("UPDATE beat SET running = 2 WHERE worker = $1", make.life.no)
-    await cancel(make.store, make.owner, batch.public_id)
-    seen = shown(await make.look(batch))
-    assert (seen["progress"]["waiting"], seen["progress"]["running"]) == (0, 2)
-    assert seen["progress"]["estimated_finish_at"] is None
+async def test_requests_of_other_owners_are_not_ahead_but_beside(make: Factory) -> None:
+    await make.running(lines(5), owner=await make.stranger())
+    mine = await make.running(lines(2))
+    assert await ahead(make, mine) == 0

@@ -20,14 +20,14 @@ from overnight.store.statements import load
 
 async def add(store: Store, blocks: int = 3, *, lines: int = 2, model: str = "m", **columns: Any) -> int:
     """A batch that may run, with so many blocks of so many lines."""
-    given: dict[str, Any] = {"status": "in_progress", **columns}
+    given: dict[str, Any] = {"status": "in_progress", "owner": 1, **columns}
     names = ", ".join(given)
     marks = ", ".join(f"${i + 3}" for i in range(len(given)))
     async with store.session() as session:
         connection = session.connection
         no: int = await connection.fetchval(
-            "INSERT INTO batch (no, id, owner, target, endpoint, source, completion_window, retention, total,"
-            f" {names}) VALUES (next_batch_no(now()), $1, 1, 'chat', '/v1/chat/completions', 'file', '24h',"
+            "INSERT INTO batch (no, id, target, endpoint, source, completion_window, retention, total,"
+            f" {names}) VALUES (next_batch_no(now()), $1, 'chat', '/v1/chat/completions', 'file', '24h',"
             f" '7 days', $2, {marks}) RETURNING no",
             ids.new(1), blocks * lines, *given.values(),
         )  # fmt: skip
@@ -41,7 +41,7 @@ async def add(store: Store, blocks: int = 3, *, lines: int = 2, model: str = "m"
 
 
 def wanted(**given: Any) -> Wanted:
-    return Wanted(**{"models": None, "other_models": (), "most": 100, "of_each": 100, **given})
+    return Wanted(**{"models": None, "other_models": (), "most": 100, "of_owner": 100, "of_each": 100, **given})
 
 
 async def lease(store: Store, life: Life, **given: Any) -> list[LeasedBlock]:
@@ -89,10 +89,49 @@ async def test_only_batches_that_may_start_requests_are_leased(
     assert places(await lease(store, life)) == [(live, 0)]
 
 
-async def test_batches_take_turns(store: Store, life: Life) -> None:
-    a, b, c = [await add(store, 3) for _ in range(3)]
-    assert places(await lease(store, life, most=4, of_each=2)) == [(a, 0), (a, 1), (b, 0), (b, 1)]
-    assert places(await lease(store, life, most=2, of_each=1, after=b)) == [(a, 2), (c, 0)]
+async def add_owner(store: Store, name: str) -> int:
+    async with store.session() as session:
+        no: int = await session.connection.fetchval(
+            "INSERT INTO account (name, role) VALUES ($1, 'free') RETURNING no", name
+        )
+    return no
+
+
+async def test_owners_take_turns(store: Store, life: Life) -> None:
+    b, c = await add_owner(store, "b"), await add_owner(store, "c")
+    first, second, third = await add(store, 5), await add(store, 5, owner=b), await add(store, 5, owner=c)
+    assert places(await lease(store, life, most=4, of_owner=2)) == [(first, 0), (first, 1), (second, 0), (second, 1)]
+    assert places(await lease(store, life, most=2, of_owner=1, after=b)) == [(first, 2), (third, 0)]
+    assert places(await lease(store, life, of_owner=1, fed=[1, c])) == [(second, 2)]
+
+
+async def test_thousands_of_batches_give_their_owner_no_more_than_one_does(store: Store, life: Life) -> None:
+    other = await add_owner(store, "other")
+    many = {await add(store, 1) for _ in range(5)}
+    one = await add(store, 5, owner=other)
+    leased = places(await lease(store, life, most=6, of_owner=3, of_each=3))
+    assert [batch for batch, _ in leased if batch not in many] == [one] * 3
+    assert len(leased) == 6
+
+
+async def test_of_an_owner_the_batch_that_is_due_first_is_leased_first(store: Store, life: Life) -> None:
+    now = datetime.now(UTC)
+    without_window = await add(store, 1)
+    late = await add(store, 1, expires_at=now + timedelta(hours=5))
+    soon = await add(store, 1, expires_at=now + timedelta(hours=1))
+    order = [places(await lease(store, life, most=1)) for _ in range(3)]
+    assert order == [[(soon, 0)], [(late, 0)], [(without_window, 0)]]
+
+
+async def test_a_look_begins_where_it_is_told_to(store: Store, life: Life) -> None:
+    other = await add_owner(store, "other")
+    now = datetime.now(UTC)
+    times = [now + timedelta(hours=i + 1) for i in range(3)]
+    batches = [await add(store, 1, expires_at=at) for at in times]
+    of_other = await add(store, 1, owner=other, expires_at=times[0])
+    leased = places(await lease(store, life, places={1: (times[1], batches[1])}))
+    assert leased == [(batches[1], 0), (batches[2], 0), (of_other, 0)]
+    assert places(await lease(store, life)) == [(batches[0], 0)]
 
 
 async def test_only_what_is_wanted_is_leased(store: Store, life: Life) -> None:
@@ -302,33 +341,64 @@ async def test_answered_lines_are_told(store: Store, life: Life) -> None:
         assert await leases.answered(session, no, [0, 1, 2, 3]) == {3}
 
 
+async def explain(store: Store, life: Life, **given: Any) -> list[tuple[str, str, int]]:
+    """Lease, and return what was read of batches and blocks: (kind of scan, table or index, rows) each."""
+    asked = {
+        "worker": life.no, "after": 0, "schema": 1, "only": None, "skipped": [], "models": ["m"], "other_models": [],
+        "of_owner": 4, "of_each": 4, "most": 4, "fed": [], "owners": [], "dues": [], "nos": [], **given,
+    }  # fmt: skip
+    statement = load("lease")["lease_blocks_if_alive"]
+    async with store.session() as session:
+        await session.connection.execute("ANALYZE")
+        found = await session.connection.fetchval(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", *statement.arguments(asked)
+        )
+    return list(_scans(json.loads(found)[0]["Plan"]))
+
+
+def _scans(node: dict[str, Any]) -> Any:
+    name = node.get("Relation Name", node.get("Index Name", ""))
+    if name.startswith(("batch", "block")) and node["Actual Loops"]:
+        rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        yield node["Node Type"], name, rows
+    for child in node.get("Plans", ()):
+        yield from _scans(child)
+
+
 async def test_the_claim_walks_through_no_block_that_it_may_not_have(store: Store, life: Life) -> None:
     """Cancelled batches leave their blocks ready; with thousands of those in front, a lease touches none of them."""
     for _ in range(4):
         await add(store, 1_000, lines=1, status="cancelling", ends_as="cancelled")
     live = await add(store, 1_000, lines=1)
-    async with store.session() as session:
-        await session.connection.execute("ANALYZE")
-        statement = load("lease")["lease_blocks_if_alive"]
-        given = statement.arguments(
-            {
-                "worker": life.no, "after": 0, "schema": 1, "only": None, "skipped": [], "models": ["m"],
-                "other_models": [], "of_each": 4, "most": 4,
-            }
-        )  # fmt: skip
-        (plan,) = json.loads(
-            await session.connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", *given)
-        )
+    scans = await explain(store, life)
     assert places(await lease(store, life, most=1)) == [(live, 4)]
-    scans = list(_scans(plan["Plan"]))
-    assert all(rows <= 10 for _, rows in scans), scans
-    assert not any(node == "Seq Scan" and relation.startswith("block_") for (node, relation), _ in scans)
+    assert all(rows <= 10 for _, name, rows in scans if name.startswith("block")), scans
+    assert not any(kind == "Seq Scan" and name.startswith("block_") for kind, name, _ in scans)
 
 
-def _scans(node: dict[str, Any]) -> Any:
-    if node.get("Relation Name", "").startswith("block"):
-        rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-        if node["Actual Loops"]:
-            yield (node["Node Type"], node["Relation Name"]), rows
-    for child in node.get("Plans", ()):
-        yield from _scans(child)
+async def add_many(store: Store, batches: int) -> None:
+    """Batches of the first owner, each with one ready block."""
+    async with store.transaction() as session:
+        await session.connection.execute(
+            "INSERT INTO batch (no, id, owner, target, endpoint, source, completion_window, retention, total, status,"
+            " expires_at) SELECT next_batch_no(now()), gen_random_uuid(), 1, 'chat', '/v1/chat/completions', 'file',"
+            " '24h', '7 days', 1, 'in_progress', now() + n * interval '1 second' FROM generate_series(1, $1) AS n",
+            batches,
+        )
+        await session.connection.execute(
+            "INSERT INTO block (batch, seq, model, state, count, lines, ids, data)"
+            " SELECT no, 0, 'm', 'ready', 1, '{0}', '{0}', $1 FROM batch",
+            zstd.compress(b"{}"),
+        )
+
+
+async def test_one_batch_behind_thousands_of_another_owner_is_found_without_walking_them(
+    store: Store, life: Life
+) -> None:
+    await add_many(store, 5_000)
+    alone = await add(store, 1, owner=await add_owner(store, "other"))
+    scans = await explain(store, life, most=8)
+    async with store.session() as session:
+        assert (alone, 0) in await leases.list_leases(session, life.no)
+    assert sum(rows for _, _, rows in scans) < 60, scans
+    assert not any(kind == "Seq Scan" and rows for kind, _, rows in scans), scans

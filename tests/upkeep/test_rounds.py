@@ -15,7 +15,9 @@ async def test_all_rounds_of_an_idle_deployment_find_nothing(make: Factory) -> N
         names.append(name)
         assert every > 0
         assert await one_round() is False, name
-    assert set(names) == {"validate", "seal", "follow", "expire", "rescue", "purge", "open days", "drop days"}
+    assert set(names) == {
+        "validate", "seal", "follow", "expire", "foresee", "rescue", "purge", "open days", "drop days",
+    }  # fmt: skip
 
 
 async def test_a_batch_goes_its_way_through_the_rounds(make: Factory) -> None:

@@ -4,87 +4,141 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.worker.pick import turns
+from overnight.domain.fairness import AGING, Shares
+from overnight.worker.pick import Turns
 
 
-@dataclass(frozen=True)
+@dataclass
 class Backlog:
     owner: int
     untaken: int
-    in_flight: int = 0
-    last_turn: int = 0
+    latest_start: float = inf
+    cost: int = 10
+    last_turn: int = -1
+
+
+def take(shares: Shares, backlogs: list[Backlog], most: int) -> list[int]:
+    """Take up to so many requests; the indexes of their batches."""
+    shares.see({b.owner for b in backlogs if b.untaken})
+    turns = Turns(shares, backlogs)
+    order: list[int] = []
+    while len(order) < most:
+        batch = turns.next()
+        if batch is None:
+            break
+        batch.untaken -= 1
+        turns.charge(batch.cost)
+        order.append(next(i for i, one in enumerate(backlogs) if one is batch))
+    return order
 
 
 def test_a_single_batch_has_every_turn() -> None:
-    assert turns([Backlog(1, 3)], 10) == [0, 0, 0]
-    assert turns([Backlog(1, 30)], 2) == [0, 0]
+    assert take(Shares(), [Backlog(1, 3)], 10) == [0, 0, 0]
+    assert take(Shares(), [Backlog(1, 30)], 2) == [0, 0]
 
 
 def test_nothing_waits_nothing_starts() -> None:
-    assert turns([], 5) == []
-    assert turns([Backlog(1, 0), Backlog(2, 0)], 5) == []
+    assert take(Shares(), [], 5) == []
+    assert take(Shares(), [Backlog(1, 0), Backlog(2, 0)], 5) == []
 
 
 def test_owners_take_turns_request_by_request() -> None:
-    assert turns([Backlog(1, 100), Backlog(2, 100)], 6) == [0, 1, 0, 1, 0, 1]
+    assert take(Shares(), [Backlog(1, 100), Backlog(2, 100)], 6) == [0, 1, 0, 1, 0, 1]
 
 
-def test_a_second_batch_gives_its_owner_no_second_share() -> None:
-    chosen = Counter(turns([Backlog(1, 100), Backlog(1, 100), Backlog(2, 100)], 40))
-    assert chosen == {0: 10, 1: 10, 2: 20}
+def test_a_thousand_batches_give_their_owner_no_second_share() -> None:
+    chosen = take(Shares(), [Backlog(1, 1_000), *(Backlog(2, 1) for _ in range(1_000))], 400)
+    assert chosen.count(0) == 200
 
 
-def test_who_has_the_fewest_in_flight_comes_first() -> None:
-    assert turns([Backlog(1, 100, in_flight=3), Backlog(2, 100)], 4) == [1, 1, 1, 0]
+def test_requests_of_ten_times_the_cost_have_a_tenth_of_the_turns() -> None:
+    chosen = take(Shares(), [Backlog(1, 1_000, cost=100), Backlog(2, 1_000, cost=10)], 220)
+    assert chosen.count(0) == 20
 
 
-def test_what_runs_of_a_batch_without_more_counts_for_its_owner() -> None:
-    assert turns([Backlog(1, 0, in_flight=5), Backlog(1, 100), Backlog(2, 100)], 3) == [2, 2, 2]
+def test_what_an_owner_was_charged_before_counts() -> None:
+    shares = Shares()
+    backlogs = [Backlog(1, 100), Backlog(2, 100)]
+    take(shares, backlogs, 2)
+    shares.charge(1, 30)
+    assert take(shares, backlogs, 4) == [1, 1, 1, 0]
 
 
-def test_a_small_batch_is_not_behind_a_large_one() -> None:
-    large = Backlog(1, 50_000, in_flight=64)
-    assert turns([large, Backlog(2, 1)], 3) == [1, 0, 0]
+def test_a_small_batch_is_not_behind_a_large_one_of_another_owner() -> None:
+    shares = Shares()
+    large = Backlog(1, 50_000)
+    take(shares, [large], 1_000)
+    assert take(shares, [large, Backlog(2, 1)], 3) == [0, 1, 0]
 
 
 def test_one_turn_at_a_time_comes_round() -> None:
-    """With a reserve of one request the last turn alone decides, and nobody has two in a row."""
-    last = [0, 0, 0]
-    order = []
-    for turn in range(1, 7):
-        (index,) = turns([Backlog(owner, 10, last_turn=last[owner]) for owner in range(3)], 1)
-        last[index] = turn
-        order.append(index)
-    assert order == [0, 1, 2, 0, 1, 2]
+    """With a reserve of one request, and a look for each, nobody has two in a row."""
+    shares = Shares()
+    backlogs = [Backlog(owner, 10) for owner in range(3)]
+    assert [take(shares, backlogs, 1) for _ in range(6)] == [[0], [1], [2], [0], [1], [2]]
+
+
+def test_of_one_owner_the_batch_with_the_least_slack_is_next() -> None:
+    chosen = take(Shares(), [Backlog(1, 100, 30.0), Backlog(1, 3, 10.0), Backlog(1, 2, 20.0)], AGING - 1)
+    assert chosen == [1, 1, 1, 2, 2, 0, 0]
+
+
+def test_every_batch_of_an_owner_has_a_turn_however_much_slack_it_has() -> None:
+    chosen = take(Shares(), [Backlog(1, 10_000, float(slack)) for slack in range(50)], AGING * 50)
+    assert set(chosen) == set(range(50))
+    assert chosen.count(0) > AGING * 50 * 3 / 4
+
+
+def test_a_small_batch_behind_a_large_one_of_its_owner_starts_at_once() -> None:
+    shares = Shares()
+    large = Backlog(1, 50_000, 10.0)
+    take(shares, [large], 1_000)
+    assert 1 in take(shares, [large, Backlog(1, 1, 20.0)], AGING)
+
+
+def test_aging_is_counted_by_owner() -> None:
+    """Two owners who alternate would else meet the turn of aging always or never."""
+    backlogs = [Backlog(owner, 1_000, float(slack)) for owner in (1, 2) for slack in (1, 2)]
+    chosen = Counter(take(Shares(), backlogs, 2 * 10 * AGING))
+    assert chosen == {0: 10 * AGING - 10, 1: 10, 2: 10 * AGING - 10, 3: 10}
 
 
 backlogs = st.builds(
     Backlog,
     owner=st.integers(1, 4),
     untaken=st.integers(0, 8),
-    in_flight=st.integers(0, 8),
-    last_turn=st.integers(0, 9),
+    latest_start=st.floats(0, 9),
+    cost=st.integers(1, 50),
 )
 
 
 @given(st.lists(backlogs, max_size=8), st.integers(0, 40))
 def test_all_turns_are_used_and_none_too_many(standings: list[Backlog], most: int) -> None:
-    chosen = turns(standings, most)
-    assert len(chosen) == min(most, sum(batch.untaken for batch in standings))
-    assert all(count <= standings[index].untaken for index, count in Counter(chosen).items())
+    before = [batch.untaken for batch in standings]
+    chosen = take(Shares(), standings, most)
+    assert len(chosen) == min(most, sum(before))
+    assert all(batch.untaken >= 0 for batch in standings)
 
 
-@given(st.lists(backlogs, max_size=8), st.integers(0, 40))
-def test_no_owner_gets_ahead_of_one_that_still_waits(standings: list[Backlog], most: int) -> None:
-    chosen = Counter(turns(standings, most))
-    owners = {batch.owner for batch in standings}
-    of = {o: [i for i, batch in enumerate(standings) if batch.owner == o] for o in owners}
-    total = {o: sum(standings[i].in_flight + chosen[i] for i in of[o]) for o in owners}
-    for waiting in owners:
-        if any(standings[i].untaken > chosen[i] for i in of[waiting]):
-            served = [o for o in owners if any(chosen[i] for i in of[o])]
-            assert all(total[o] <= total[waiting] + 1 for o in served)
+@given(
+    st.lists(st.lists(backlogs, max_size=12), max_size=6),
+    st.lists(st.integers(0, 12), max_size=12),
+)
+def test_no_owner_gets_ahead_of_one_that_waits_by_more_than_a_request(
+    arrivals: list[list[Backlog]], looks: list[int]
+) -> None:
+    """Where charges are right, over any number of batches that come meanwhile."""
+    shares = Shares()
+    held: list[Backlog] = []
+    for number, most in enumerate(looks):
+        held += arrivals[number] if number < len(arrivals) else []
+        take(shares, held, most)
+        waiting = {batch.owner for batch in held if batch.untaken}
+        shares.see(waiting)
+        counters = [shares.account(owner).served for owner in waiting]
+        assert not counters or max(counters) - min(counters) <= 50

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,7 +19,7 @@ from overnight.domain.events import COUNTED
 from overnight.store import answers, leases
 from overnight.store.answers import OUTPUT, Answer
 from overnight.store.embedded import ensure
-from overnight.store.leases import LeasedBatch
+from overnight.store.leases import LeasedBatch, Pace
 from overnight.store.migrate import migrate
 from overnight.store.pool import Session, Store
 from overnight.worker.flow import Batch, Block, Flow, Source
@@ -135,7 +136,11 @@ class Bench:
 
     def batch(self, no: int, pending: int) -> Block:
         """A block of a batch with so many requests that have no answer yet."""
-        batch = Batch(LeasedBatch(no, UUID(int=no), 1, "/v1/chat/completions", {}, None), None)
+        batch = Batch(
+            LeasedBatch(no, UUID(int=no), 1, "/v1/chat/completions", {}, None, datetime.now(UTC), Pace(1, 0, 0.0)),
+            None,
+            0.0,
+        )
         block = Block(Source(batch, Flow(Switch("r"), "m", 0.0)), 0)
         batch.unanswered = block.pending = pending
         batch.blocks.add(block)

@@ -54,7 +54,7 @@ class Progress:
     estimated_finish_at: datetime | None
     """When it will be done if it goes on as it did so far; None where nothing can be said."""
     ahead: int
-    """Requests of older batches that start first."""
+    """Requests of its owner's batches that are due sooner: most of them start first. Those of others start beside."""
 
 
 @dataclass(frozen=True, slots=True)

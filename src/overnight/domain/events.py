@@ -31,6 +31,7 @@ _FACTS = {
     "batch_started": _Fact(logging.INFO, "a batch was checked and may run"),
     "batch_cancelling": _Fact(logging.INFO, "a batch is being cancelled"),
     "batch_closed": _Fact(logging.WARNING, "a batch's window closed before it was done"),
+    "batch_late": _Fact(logging.WARNING, "a batch's window will close before it is done, at the pace it had so far"),
     "batch_paused": _Fact(logging.INFO, "a batch was paused by its owner"),
     "batch_resumed": _Fact(logging.INFO, "a batch was resumed by its owner"),
     "batch_deleted": _Fact(logging.INFO, "a batch was deleted"),

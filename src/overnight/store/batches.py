@@ -219,6 +219,16 @@ async def close_if_window_ended(store: Store, only: int | None) -> list[Row]:
     return await store.rows(_SQL["close_if_window_ended"], only=only)
 
 
+async def list_paces(store: Store, after: int, most: int, only: int | None) -> list[Row]:
+    """Batches with a window, above a number, and how far they are; not those that were told to be late."""
+    return await store.rows(_SQL["list_paces"], after=after, most=most, only=only)
+
+
+async def note_late_if_not_told(store: Store, late: Sequence[int]) -> list[Row]:
+    """Of these batches those that nobody has told to be late yet."""
+    return await store.rows(_SQL["note_late_if_not_told"], batches=late)
+
+
 async def claim_over(store: Store, worker: int, only: int | None = None, *, skipped: Sequence[int] = ()) -> Row | None:
     """Take a batch whose work is over, to seal it: first one whose sealing was interrupted."""
     row = await store.row(_SQL["claim_finalizing"], worker=worker, only=only, skipped=skipped)

@@ -8,9 +8,9 @@ line says that it did not count. An attempt without any outcome, lost with its w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -32,17 +32,32 @@ _LONGEST_MESSAGE = 500
 class Wanted:
     """Which blocks a worker asks for.
 
-    `models` None means any but `other_models`. At most `of_each` blocks of a batch are given and `most` in all; batches
-    in `skipped` give none, those numbered above `after` come first.
+    `models` None means any but `other_models`. At most `of_each` blocks of a batch are given, `of_owner` of an owner
+    and `most` in all; batches in `skipped` and owners in `fed` give none. Owners numbered above `after` come first.
+    `places` says of an owner when and which batch was due before which nothing was ready a moment ago.
     """
 
     models: Sequence[str] | None
     other_models: Sequence[str]
     most: int
     of_each: int
+    of_owner: int | None = None
     after: int = 0
     only: int | None = None
     skipped: Sequence[int] = ()
+    fed: Sequence[int] = ()
+    places: Mapping[int, tuple[datetime, int]] = field(default_factory=dict)
+    in_order: bool = True
+    """Nothing is left out but for want of room: where there was some, no other block of these owners is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many requests of a batch are left, how many were answered, and in how many seconds."""
+
+    left: int
+    answered: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,9 @@ class LeasedBatch:
     endpoint: str
     defaults: dict[str, Any]
     expires_at: datetime | None
+    due: datetime
+    """The end of its window, or a moment long after its creation."""
+    pace: Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +119,10 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """Whether a batch may still start requests, and when its window closes."""
+    """Whether a batch may still start requests, and how fast it is."""
 
     is_live: bool
-    expires_at: datetime | None
+    pace: Pace
 
 
 async def _fenced(session: Session, statement: Statement, **given: Any) -> Row:
@@ -123,10 +141,15 @@ async def lease(session: Session, worker: int, wanted: Wanted) -> tuple[list[Lea
         models=wanted.models,
         other_models=wanted.other_models,
         most=wanted.most,
+        of_owner=wanted.of_owner,
         of_each=wanted.of_each,
         after=wanted.after,
         only=wanted.only,
         skipped=wanted.skipped,
+        fed=wanted.fed,
+        owners=list(wanted.places),
+        dues=[due.astimezone(UTC).replace(tzinfo=None) for due, _ in wanted.places.values()],
+        nos=[no for _, no in wanted.places.values()],
     )
     if not rows[0]["alive"]:
         raise Fenced
@@ -137,9 +160,26 @@ async def lease(session: Session, worker: int, wanted: Wanted) -> tuple[list[Lea
         if no is None:
             continue
         if no not in batches:
-            batches[no] = LeasedBatch(no, row["id"], row["owner"], row["endpoint"], row["defaults"], row["expires_at"])
+            batches[no] = _batch(row)
         blocks.append(_block(batches[no], row))
     return blocks, rows[0]["now"]
+
+
+def _batch(row: Row) -> LeasedBatch:
+    return LeasedBatch(
+        no=row["batch"],
+        id=row["id"],
+        owner=row["owner"],
+        endpoint=row["endpoint"],
+        defaults=row["defaults"],
+        expires_at=row["expires_at"],
+        due=row["due"].replace(tzinfo=UTC),
+        pace=_pace(row),
+    )
+
+
+def _pace(row: Row) -> Pace:
+    return Pace(row["unanswered"], row["answered"], row["seconds"] or 0.0)
 
 
 def _block(batch: LeasedBatch, row: Row) -> LeasedBlock:
@@ -247,5 +287,5 @@ async def list_leases(session: Session, worker: int) -> list[tuple[int, int]]:
 async def states(session: Session, batches: Sequence[int]) -> tuple[dict[int, BatchState], datetime | None]:
     """How the batches stand; deleted ones are missing. Also return the database's clock, None without any."""
     rows = await session.rows(_SQL["list_batch_states"], batches=batches)
-    found = {row["no"]: BatchState(row["is_live"], row["expires_at"]) for row in rows}
+    found = {row["no"]: BatchState(row["is_live"], _pace(row)) for row in rows}
     return found, rows[0]["now"] if rows else None

@@ -10,6 +10,7 @@ from overnight.upkeep.days import DropDays, OpenDays
 from overnight.upkeep.deps import Upkeep as Upkeep
 from overnight.upkeep.expire import Expire
 from overnight.upkeep.follow import Follow
+from overnight.upkeep.foresee import Foresee
 from overnight.upkeep.purge import Purge
 from overnight.upkeep.rescue import Rescue
 from overnight.upkeep.seal import Seal
@@ -26,6 +27,7 @@ def rounds(deps: Upkeep) -> list[tuple[str, Round, float]]:
         ("seal", paced(Seal(deps).round, 0.05), 0.5),
         ("follow", paced(Follow(deps).round, 0.25), 1.0),
         ("expire", paced(Expire(deps).round, 1.0), 1.0),
+        ("foresee", paced(Foresee(deps).round, 30.0), 30.0),
         ("rescue", paced(Rescue(deps).round, 2.0), 2.0),
         ("purge", paced(Purge(deps).round, 30.0), 30.0),
         ("open days", paced(OpenDays(deps).round, 3600.0), 3600.0),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from time import monotonic
 
+from overnight.domain.fairness import estimate
 from overnight.domain.limits import Limits
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room
-from overnight.worker.flow import Flow, Request
+from overnight.worker.flow import Flow, Request, Source
 from overnight.worker.held import Held
-from overnight.worker.pick import turns
+from overnight.worker.pick import Turns
 
 TAKEN_BACK_AT_ONCE = 5_000
+SHORT_FOR = 1.0
+"""Seconds in which more of an owner's requests must have been leased; else others may have leased them."""
 
 
 class Attempts:
@@ -22,7 +25,6 @@ class Attempts:
         self._held = held
         self._limits = limits
         self._groups = 0
-        self._turn = 0
         self._commit = 0.005
         """Seconds from noticing that a reserve is low until more is written down."""
 
@@ -55,6 +57,7 @@ class Attempts:
         flow.ended = 0
         if not flow.untaken:
             flow.wants_since = None
+            self._see(flow, [], now)
             return []
         running = len(flow.running)
         cap = self._cap(flow, running, now)
@@ -66,17 +69,26 @@ class Attempts:
         lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit)
         if not lines:
             return []
-        sources = [s for s in flow.sources.values() if s.untaken or s.in_flight]
+        sources = [s for s in flow.sources.values() if s.untaken]
+        self._see(flow, sources, now)
         on_trial = flow.route.is_on_trial
         if on_trial:
             # A few requests that fail whatever the server does must not keep it from all the others.
             sources = [s for s in sources if s.blocks] or sources
-        chosen = []
-        for index in turns(sources, lines):
-            self._turn += 1
-            sources[index].last_turn = self._turn
-            chosen.append(sources[index].take(untried_first=on_trial))
-        return chosen
+        if len(sources) == 1:
+            return _take_of_one(sources[0], lines, untried_first=on_trial)
+        return _take_in_turns(flow, sources, lines, untried_first=on_trial)
+
+    def _see(self, flow: Flow, sources: list[Source], now: float) -> None:
+        """Tell who waits. An owner of whom all that is held was taken, while more is ready, has not left."""
+        waiting = {source.batch.owner for source in sources}
+        short = flow.shares.waiting - waiting
+        if short or flow.short_since:
+            since = flow.short_since
+            more = self._held.more.get(flow.route.name, ())
+            flow.short_since = {owner: since.get(owner, now) for owner in short if owner in more}
+            waiting.update(owner for owner, at in flow.short_since.items() if now - at < SHORT_FOR)
+        flow.shares.see(waiting)
 
     def _cap(self, flow: Flow, running: int, now: float) -> int:
         """How many requests of the flow could run, those that do included."""
@@ -128,6 +140,7 @@ class Attempts:
                 self._held.unsend(request)
             else:
                 self._held.drop(request)
+            source.flow.refund(request)
         for batch in {request.block.source.batch for request in chosen}:
             if batch.no not in written and not batch.closed:
                 self._held.close(batch)
@@ -140,9 +153,39 @@ class Attempts:
             source = request.block.source
             source.in_flight -= 1
             source.flow.in_flight -= 1
+            source.flow.refund(request)
             if unsure:
                 self._held.unsent.append((source.batch.no, self._groups, request.line))
             if source.batch.closed:
                 self._held.drop(request)
             else:
                 source.put_first(request)
+
+
+def _take_of_one(source: Source, most: int, *, untried_first: bool) -> list[Request]:
+    """Take requests of the only batch that has any."""
+    chosen = []
+    charged = 0
+    expected = source.expected.tokens
+    for _ in range(min(most, source.untaken)):
+        request = source.take(untried_first=untried_first)
+        request.expected = expected
+        charged += estimate(len(request.text), expected)
+        chosen.append(request)
+    source.flow.shares.charge(source.batch.owner, charged)
+    return chosen
+
+
+def _take_in_turns(flow: Flow, sources: list[Source], most: int, *, untried_first: bool) -> list[Request]:
+    """Take requests of several batches, each of the one whose turn it is."""
+    turns = Turns(flow.shares, sources)
+    chosen: list[Request] = []
+    while len(chosen) < most:
+        source = turns.next()
+        if source is None:
+            break
+        request = source.take(untried_first=untried_first)
+        request.expected = expected = source.expected.tokens
+        turns.charge(estimate(len(request.text), expected))
+        chosen.append(request)
+    return chosen

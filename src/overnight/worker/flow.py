@@ -13,9 +13,11 @@ from typing import Any
 from uuid import UUID
 
 from overnight.catalog.route import Route
+from overnight.domain.fairness import ExpectedOutput, Shares, cost, estimate, latest_start
+from overnight.domain.outcome import Usage
 from overnight.domain.targets import TARGETS
 from overnight.store.answers import Answer
-from overnight.store.leases import LeasedBatch
+from overnight.store.leases import LeasedBatch, Pace
 from overnight.upstreams.http import Call
 from overnight.worker.room import Rate
 
@@ -23,7 +25,9 @@ from overnight.worker.room import Rate
 class Request:
     """One request of a leased block."""
 
-    __slots__ = ("alone", "block", "custom_id", "group", "line", "losses", "sent", "started", "text", "uncounted")
+    __slots__ = (
+        "alone", "block", "custom_id", "expected", "group", "line", "losses", "sent", "started", "text", "uncounted",
+    )  # fmt: skip
 
     def __init__(self, block: Block, line: int, text: bytes) -> None:
         self.block = block
@@ -41,6 +45,13 @@ class Request:
         """It runs while nothing else does, since it may be what its servers died of."""
         self.started = 0.0
         self.custom_id = ""
+        self.expected = 0
+        """Tokens of output for which its owner was charged when it was chosen."""
+
+    @property
+    def charged(self) -> int:
+        """What its owner was charged when it was chosen, in weighted tokens."""
+        return estimate(len(self.text), self.expected)
 
     @property
     def tries(self) -> int:
@@ -66,7 +77,7 @@ class Block:
 class Source:
     """The held requests of one batch for one flow."""
 
-    __slots__ = ("again", "batch", "blocks", "flow", "in_flight", "last_turn", "untaken", "waiting")
+    __slots__ = ("again", "batch", "blocks", "expected", "flow", "in_flight", "last_turn", "untaken", "waiting")
 
     def __init__(self, batch: Batch, flow: Flow) -> None:
         self.batch = batch
@@ -78,11 +89,16 @@ class Source:
         self.in_flight = 0
         self.waiting = 0
         """Requests that wait until their next try is due."""
-        self.last_turn = 0
+        self.last_turn = -1
+        self.expected = ExpectedOutput(flow.expected)
 
     @property
     def owner(self) -> int:
         return self.batch.owner
+
+    @property
+    def latest_start(self) -> float:
+        return self.batch.latest_start
 
     def put_back(self, request: Request) -> None:
         """The request may start as soon as its turn comes."""
@@ -129,7 +145,7 @@ class Source:
 class Batch:
     """A batch of which blocks are held, with its answers that are not stored yet."""
 
-    def __init__(self, leased: LeasedBatch, closes: float | None) -> None:
+    def __init__(self, leased: LeasedBatch, closes: float | None, due: float) -> None:
         self.no = leased.no
         self.id: UUID = leased.id
         self.owner = leased.owner
@@ -139,6 +155,11 @@ class Batch:
         self.window_ends: datetime | None = leased.expires_at
         self.closes = closes
         """When its window closes, by the monotonic clock."""
+        self.due = due
+        """The same, or long after its creation where it has no window."""
+        self.latest_start = due
+        """When it must go on at the latest to be done when it is due, at its pace."""
+        self.keep_pace(leased.pace)
         self.closed = False
         """Nothing of it starts any more, here."""
         self.forgotten = False
@@ -153,6 +174,10 @@ class Batch:
         self.first_answer_at = 0.0
         self.unsure: set[int] = set()
         """Lines of answers that may be stored already: the connection broke under the statement."""
+
+    def keep_pace(self, pace: Pace) -> None:
+        """It was this fast."""
+        self.latest_start = latest_start(self.due, pace.left, pace.answered, pace.seconds)
 
     def may_start(self, now: float) -> bool:
         """Whether its requests may start at a moment of the monotonic clock."""
@@ -183,9 +208,25 @@ class Flow:
         self.ended = 0
         """Requests that ended since they were counted last."""
         self.rate = Rate(now)
+        self.shares = Shares()
+        self.short_since: dict[int, float] = {}
+        """Owners of whom more is ready than is held, and since when nothing is held."""
+        self.expected = ExpectedOutput()
         self.wants_since: float | None = None
         """Since when the reserve has been too small."""
         self._counter = 0
+
+    def refund(self, request: Request) -> None:
+        """A request that was chosen is not sent."""
+        self.shares.charge(request.block.source.owner, -request.charged)
+
+    def settle(self, request: Request, usage: Usage) -> None:
+        """A try has ended. Where no usage is known what was charged stands, since the try had its slot."""
+        if usage.input or usage.output:
+            source = request.block.source
+            self.shares.charge(source.batch.owner, cost(usage.input, usage.output) - request.charged)
+            source.expected.learn(usage.output)
+            self.expected.learn(usage.output)
 
     def wait(self, request: Request, until: float) -> None:
         """The request's next try is due at a moment of the monotonic clock."""
@@ -201,6 +242,8 @@ class Flow:
             self.reserve = deque(r for r in self.reserve if r.block.source is not source)
             source.in_flight -= len(written)
             self.in_flight -= len(written)
+            for request in written:
+                self.refund(request)
         others = source.drop_untaken()
         if source.waiting:
             others += [entry[2] for entry in self.again if entry[2].block.source is source]

@@ -28,6 +28,8 @@ class Held:
         self.running = 0
         self.bytes = 0
         """Of the requests held."""
+        self.more: dict[str, set[int]] = {}
+        """By route: owners of whom more blocks may be ready than are held."""
         self.let_go: list[Block] = []
         """Blocks of which nothing is pending: they are done, or go back."""
         self.unsent: list[tuple[int, int, int]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import ceil
 from time import monotonic
 
 from overnight.catalog.route import Route
@@ -16,12 +17,14 @@ from overnight.worker import room
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Batch, Block, Flow, Request, Source
 from overnight.worker.held import Held
+from overnight.worker.stock import Places, Stock, note_more
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
 MIX_BYTES = 64 * MIB
 MIX = 256
-"""Batches of which at least one block is held, so that a small batch need not wait for the end of a large block."""
+"""Batches of which at least one block is held, so that a small batch need not wait for the end of a large block. More
+are held only of owners of whom there is too little to have their share."""
 LOOK_EVERY = 0.5
 """Seconds between two looks for blocks when the last one found none."""
 LEAST_WAITING = 1_024
@@ -53,6 +56,8 @@ class Lessee:
         self._arrived: deque[tuple[Route, LeasedBlock]] = deque()
         """Leased, and not yet held: those leased before must be looked up first."""
         self._after: dict[str, int] = {}
+        """The owner after whom to look next, by route."""
+        self._places = Places()
         self._look_at: dict[tuple[str, bool], float] = {}
         self._lines_each = float(BLOCK_LINES)
         self._bytes_each = float(BLOCK_BYTES)
@@ -60,6 +65,7 @@ class Lessee:
     def forget(self) -> None:
         """What was leased belongs to others."""
         self._arrived.clear()
+        self._places.forget()
         self.look_now()
 
     def look_now(self) -> None:
@@ -96,26 +102,56 @@ class Lessee:
             return None
         flows = self._held.flows_of(route)
         lines = self._lines(route, flows)
-        mixing = lines == 0
-        if now < self._look_at.get((route.name, mixing), 0.0):
+        is_early = now < self._look_at.get((route.name, lines > 0), 0.0)
+        are_several = any(len(flow.shares.waiting) > 1 for flow in flows)
+        if is_early and not are_several:
             return None
-        self._look_at[route.name, mixing] = now + LOOK_EVERY
-        blocks = self._mix_blocks() if mixing else self._blocks(lines)
-        if blocks <= 0:
+        stock = Stock(flows)
+        short = self._held.more.get(route.name, set()) - stock.well_fed if are_several else set()
+        if is_early and not short:
             return None
-        sources = [source for flow in flows for source in flow.sources.values()]
+        self._look_at[route.name, lines > 0] = now + LOOK_EVERY
+        if lines or short:
+            # Where an owner is short, it comes first: without any requests it would lose turns.
+            most = self._blocks(max(lines, ceil(stock.enough) * len(short)))
+            return self._ask(route, stock, most, stock.well_fed if short else set(), in_order=True)
+        return self._ask(route, stock, *self._mix(stock), in_order=False)
+
+    def _ask(self, route: Route, stock: Stock, most: int, fed: set[int], *, in_order: bool) -> Wanted | None:
+        """Ask for so many blocks of all owners but those in `fed`: what is due first, or one of each batch."""
+        if most <= 0:
+            return None
+        flows = self._held.flows_of(route)
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
-        skipped = [s.batch.no for s in sources if s.waiting >= most_waiting or (mixing and s.untaken)]
-        held = sum(1 for source in sources if source.untaken)
+        of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
             models=None if route.takes_any_model else route.models,
             other_models=(*self._full_models(flows), *self._models_of_others(route)),
-            most=blocks,
-            of_each=1 if mixing else -(-blocks // max(1, held)),
+            most=most,
+            of_owner=of_owner,
+            of_each=of_owner if in_order else 1,
             after=self._after.get(route.name, 0),
             only=self._only(),
-            skipped=skipped,
+            skipped=[
+                s.batch.no
+                for s in stock.sources
+                if s.waiting >= most_waiting or (not in_order and s.untaken and s.owner in stock.well_fed)
+            ],
+            fed=list(fed),
+            places=self._places.of(route.name, monotonic()),
+            in_order=in_order,
         )
+
+    def _mix(self, stock: Stock) -> tuple[int, set[int]]:
+        """There is enough for the slots: how many blocks to add, so that every owner and many batches are held.
+
+        Also says which owners get none: with enough batches held, those of whom enough is held.
+        """
+        room_for = int((MIX_BYTES - self._held.bytes) // self._bytes_each)
+        most = min(MIX - stock.batches, room.MOST_BLOCKS, room_for)
+        if most > 0:
+            return most, set()
+        return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), stock.well_fed
 
     def _lines(self, route: Route, flows: list[Flow]) -> int:
         cap = min(route.slots, self._limits.slots)
@@ -136,11 +172,6 @@ class Lessee:
         left = MOST_BYTES - self._held.bytes
         return room.blocks_to_lease(lines, self._lines_each, self._bytes_each, left)
 
-    def _mix_blocks(self) -> int:
-        left = MIX_BYTES - self._held.bytes
-        most = min(MIX - len(self._held.batches), room.MOST_BLOCKS)
-        return min(most, int(left // self._bytes_each))
-
     def _full_models(self, flows: list[Flow]) -> list[str]:
         """Models that have enough under a cap of their own, while their route has slots for others."""
         cap = self._limits.per_model
@@ -159,11 +190,14 @@ class Lessee:
         blocks, now = await leases.lease(session, worker, wanted)
         self._held.check(worker)
         self._clock.set(now, asked)
+        note_more(self._held.more.setdefault(route.name, set()), wanted, blocks)
         if not blocks:
             return False
         self._look_at.clear()
         self._arrived.extend((route, block) for block in blocks)
-        self._after[route.name] = max((b.batch.no for b in blocks), key=lambda no: (no <= wanted.after, no))
+        self._after[route.name] = max((b.batch.owner for b in blocks), key=lambda no: (no <= wanted.after, no))
+        if wanted.in_order:
+            self._places.remember(route.name, blocks)
         self._lines_each = sum(len(b.lines) for b in blocks) / len(blocks)
         self._bytes_each = sum(sum(map(len, b.requests)) for b in blocks) / len(blocks)
         await self._hold_arrived(session)
@@ -227,7 +261,8 @@ class Lessee:
         if batch is None:
             ends = leased.batch.expires_at
             closes = None if ends is None else self._clock.monotonic_of(ends)
-            batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes)
+            due = self._clock.monotonic_of(leased.batch.due)
+            batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes, due)
         # A batch that was paused while some of its requests ran, and goes on now.
         batch.closed = False
         return batch

@@ -4,67 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+from overnight.domain.fairness import AGING, Account, Shares
 
 
 class Standing(Protocol):
-    """How a batch stands."""
+    """How a batch stands, while requests of it are taken."""
+
+    last_turn: int
+    """When one of its requests was chosen last, in turns of its owner; below 0 until it was seen first."""
 
     @property
     def owner(self) -> int: ...
-
-    @property
-    def in_flight(self) -> int:
-        """Its requests that run or are about to."""
 
     @property
     def untaken(self) -> int:
         """Its requests that could start."""
 
     @property
-    def last_turn(self) -> int:
-        """When one of its requests was chosen last, in turns."""
+    def latest_start(self) -> float:
+        """When it must go on at the latest; the one for which this comes first has the least slack."""
 
 
-def turns(standings: Sequence[Standing], most: int) -> list[int]:
-    """Choose `most` requests, or all that could start: the indexes of their batches, in the order of their starts.
+S = TypeVar("S", bound=Standing)
 
-    The owner with the fewest requests in flight comes first, and of an owner the batch with the fewest; among
-    equals the one whose last turn was the longest ago. So a small batch never waits behind a large one.
+
+class Turns(Generic[S]):
+    """Gives turns, one after the other: `next`, then `charge` with what the request taken is thought to cost.
+
+    The owner who was served least comes first; of an owner the batch with the least slack, and one time in AGING the
+    one that has waited longest. So neither a small batch nor one with time to spare waits for ever.
     """
-    if len(standings) == 1:
-        return [0] * min(most, standings[0].untaken)
-    owners: dict[int, list[tuple[int, int, int]]] = {}
-    of_owner: dict[int, int] = {}
-    for index, batch in enumerate(standings):
-        of_owner[batch.owner] = of_owner.get(batch.owner, 0) + batch.in_flight
-        if batch.untaken:
-            owners.setdefault(batch.owner, []).append((batch.in_flight, batch.last_turn, index))
-    for batches in owners.values():
-        heapify(batches)
-    queue = [(of_owner[owner], min(b[1] for b in batches), owner) for owner, batches in owners.items()]
-    heapify(queue)
-    return _take_turns(owners, queue, [batch.untaken for batch in standings], most)
 
+    def __init__(self, shares: Shares, standings: Sequence[S]) -> None:
+        """`shares` has seen the owners of all that wait; `standings` are those that may have turns now."""
+        self._shares = shares
+        self._last = 0
+        of_owners: dict[int, list[S]] = {}
+        for batch in standings:
+            if batch.untaken:
+                of_owners.setdefault(batch.owner, []).append(batch)
+        self._queue: list[tuple[float, int, _Owner[S]]] = []
+        for owner, batches in of_owners.items():
+            account = shares.account(owner)
+            self._queue.append((account.served, owner, _Owner(account, batches)))
+        heapify(self._queue)
 
-def _take_turns(
-    owners: dict[int, list[tuple[int, int, int]]], queue: list[tuple[int, int, int]], left: list[int], most: int
-) -> list[int]:
-    turn = max((batch[1] for batches in owners.values() for batch in batches), default=0)
-    chosen: list[int] = []
-    while queue and len(chosen) < most:
-        turn += 1
-        of_owner, _, owner = queue[0]
-        batches = owners[owner]
-        of_batch, _, index = batches[0]
-        chosen.append(index)
-        left[index] -= 1
-        if left[index]:
-            heapreplace(batches, (of_batch + 1, turn, index))
-        else:
-            heappop(batches)
-        if batches:
-            heapreplace(queue, (of_owner + 1, turn, owner))
-        else:
+    def next(self) -> S | None:
+        """The batch whose turn it is, None where nothing could start; a request of it must be taken."""
+        queue = self._queue
+        while queue:
+            _, self._last, owner = queue[0]
+            batch = owner.next()
+            if batch is not None:
+                return batch
             heappop(queue)
-    return chosen
+        return None
+
+    def charge(self, tokens: int) -> None:
+        """The request just taken is thought to cost so many weighted tokens."""
+        queue = self._queue
+        owner = self._last
+        heapreplace(queue, (self._shares.charge(owner, tokens), owner, queue[0][2]))
+
+
+class _Owner(Generic[S]):
+    """One owner's batches, by slack and by when they had a turn last."""
+
+    __slots__ = ("_account", "_at", "_batches", "_by_age")
+
+    def __init__(self, account: Account, batches: list[S]) -> None:
+        self._account = account
+        self._batches = batches
+        if len(batches) > 1:
+            batches.sort(key=_latest_start)
+        self._at = 0
+        self._by_age: list[tuple[int, int]] | None = None
+        """A heap of last turns; those of batches that had one since are behind the truth."""
+        for batch in batches:
+            if batch.last_turn < 0:
+                batch.last_turn = account.turns
+
+    def next(self) -> S | None:
+        account = self._account
+        batches = self._batches
+        while self._at < len(batches) and not batches[self._at].untaken:
+            self._at += 1
+        if self._at == len(batches):
+            return None
+        account.turns = turn = account.turns + 1
+        batch = batches[self._at] if turn % AGING else self._longest_waiting()
+        batch.last_turn = turn
+        return batch
+
+    def _longest_waiting(self) -> S:
+        """There is one, since the one with the least slack is among them."""
+        if self._by_age is None:
+            self._by_age = [(batch.last_turn, index) for index, batch in enumerate(self._batches)]
+            heapify(self._by_age)
+        queue = self._by_age
+        while True:
+            turn, index = queue[0]
+            batch = self._batches[index]
+            if not batch.untaken:
+                heappop(queue)
+            elif batch.last_turn != turn:
+                heapreplace(queue, (batch.last_turn, index))
+            else:
+                return batch
+
+
+def _latest_start(batch: Standing) -> float:
+    return batch.latest_start

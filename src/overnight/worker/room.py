@@ -34,6 +34,13 @@ def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve:
     return ceil(free + ahead) - untaken
 
 
+def enough_of_owner(rate: float, reserve: int, owners: int) -> float:
+    """How many untaken requests of one of several owners are enough: some times its part of what may be written down
+    until more is leased. An owner whose requests are cheap has more turns than others.
+    """
+    return max(LEAST_AHEAD / 2, (rate * LEASE_AHEAD + reserve) * 4 / (owners + 3))
+
+
 def blocks_to_lease(lines: int, lines_each: float, bytes_each: float, bytes_left: float) -> int:
     """How many blocks hold so many requests, judged by those leased before, within what memory is left."""
     by_memory = int(min(bytes_left, LEASE_BYTES) // max(bytes_each, 1.0))

@@ -148,6 +148,7 @@ class Starter:
         came_to = read_reply(
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
+        flow.settle(request, came_to.usage)
         if came_to.code is None:
             if flow.route.is_troubled:
                 flow.route.note_answer()
@@ -253,6 +254,7 @@ class Starter:
         """The engine was gone before the request reached it: it waits for the next one, as if nothing had been."""
         source = request.block.source
         request.sent -= 1
+        source.flow.refund(request)
         if source.batch.closed or self.stopping:
             self._held.unsend(request)
             return

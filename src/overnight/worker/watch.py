@@ -45,6 +45,8 @@ class Watch:
             state = states.get(batch.no)
             if not batch.closed and (state is None or not state.is_live):
                 self._held.close(batch)
+            if state is not None:
+                batch.keep_pace(state.pace)
 
     async def let_go(self, session: Session) -> bool:
         """Give up the leases of blocks of which nothing is pending; says whether there were any."""

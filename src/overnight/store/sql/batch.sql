@@ -104,9 +104,10 @@ LIMIT :most;
 -- name: measure_progress
 -- For each of some unfinished batches: the requests that may be running, and those that start before its own.
 -- `running` is never too low by more than a heartbeat: of the requests in its leased blocks no more run than
--- the workers which hold those blocks say they are running. `ahead` counts older batches of the same model;
--- for a batch whose model is not known yet, all older ones.
-SELECT b.no, least(held.requests, held.running)::bigint AS running, coalesce(older.requests, 0)::bigint AS ahead
+-- the workers which hold those blocks say they are running. `ahead` counts its owner's batches of the same model that
+-- are due sooner and not paused; for a batch whose model is not known yet, those of all models. Other owners' requests
+-- start beside its own, however many they are.
+SELECT b.no, least(held.requests, held.running)::bigint AS running, coalesce(sooner.requests, 0)::bigint AS ahead
 FROM batch b
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(k.requests), 0) AS requests, coalesce(sum(beat.running), 0) AS running
@@ -121,9 +122,10 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT sum(o.total - o.completed - o.failed - o.cancelled) AS requests
     FROM batch o
-    WHERE o.status IN ('validating', 'in_progress') AND o.ends_as IS NULL AND o.no < b.no
+    WHERE o.owner = b.owner AND o.status IN ('validating', 'in_progress') AND o.ends_as IS NULL AND o.paused IS NULL
+        AND (o.due, o.no) < (b.due, b.no)
         AND (b.model IS NULL OR o.model = b.model)
-) AS older
+) AS sooner
 WHERE b.no = ANY (:batches::bigint[]);
 
 -- name: measure_pool
@@ -233,6 +235,25 @@ WHERE status = 'in_progress' AND ends_as IS NULL AND no IN (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 RETURNING no, id, total - completed - failed - cancelled AS unanswered;
+
+-- name: list_paces
+-- Batches that run towards the end of a window, by number, without those of which it was told that they will be late.
+-- Seconds count from when the batch started.
+SELECT no, total - completed - failed - cancelled AS unanswered, completed + failed AS answered,
+    extract(epoch FROM now() - in_progress_at)::float8 AS seconds,
+    extract(epoch FROM expires_at - in_progress_at)::float8 AS closes
+FROM batch
+WHERE status = 'in_progress' AND ends_as IS NULL AND paused IS NULL AND expires_at > now() AND NOT told_late
+    AND no > :after AND (:only::bigint IS NULL OR no = :only)
+ORDER BY no
+LIMIT :most;
+
+-- name: note_late_if_not_told
+-- Whoever gets a batch back tells its operator; nobody else does.
+UPDATE batch
+SET told_late = true
+WHERE no = ANY (:batches::bigint[]) AND NOT told_late
+RETURNING id, total - completed - failed - cancelled AS unanswered, expires_at;
 
 -- name: claim_finalizing
 -- A batch whose sealing this worker left in the middle, or nobody does, and of which nothing runs.

@@ -1,30 +1,65 @@
 -- name: lease_blocks_if_alive
--- The claim starts from live batches and goes to their ready blocks, so that the blocks which cancelled batches leave
--- behind are never walked through. Batches numbered above `after` come first: callers rotate among them.
+-- The claim goes from owner to owner, to each one's batches that may start requests, to their ready blocks: so neither
+-- another owner's thousands of batches nor the blocks which cancelled batches leave behind are ever walked through.
+-- Owners numbered above `after` come first: callers rotate among them. Of an owner the batch that is due first comes
+-- first, from a place on before which nothing was ready a moment ago (`owners`, `dues`, `nos`). That there is a limit,
+-- however high, lets the planner read them in the order of the index instead of sorting them all.
 -- One row comes back even without a block, to say whether the worker is alive.
-WITH alive AS MATERIALIZED (
+WITH RECURSIVE alive AS MATERIALIZED (
     SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), owner_after (no) AS (
+    (SELECT owner FROM batch
+    WHERE owner > :after::bigint AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+    ORDER BY owner
+    LIMIT 1)
+    UNION ALL
+    SELECT next.owner
+    FROM owner_after o, LATERAL (
+        SELECT owner FROM batch
+        WHERE owner > o.no AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+        ORDER BY owner
+        LIMIT 1
+    ) AS next
+), owner_before (no) AS (
+    (SELECT owner FROM batch
+    WHERE owner <= :after::bigint AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+    ORDER BY owner
+    LIMIT 1)
+    UNION ALL
+    SELECT next.owner
+    FROM owner_before o, LATERAL (
+        SELECT owner FROM batch
+        WHERE owner > o.no AND owner <= :after::bigint
+            AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+        ORDER BY owner
+        LIMIT 1
+    ) AS next
 ), picked AS MATERIALIZED (
     SELECT k.batch, k.seq
     FROM alive, (
-        (SELECT no FROM batch
-        WHERE no > :after AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
-            AND (expires_at IS NULL OR expires_at > now()) AND schema <= :schema
-            AND (:only::bigint IS NULL OR no = :only) AND no <> ALL (:skipped::bigint[])
-        ORDER BY no)
-        UNION ALL
-        (SELECT no FROM batch
-        WHERE no <= :after AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
-            AND (expires_at IS NULL OR expires_at > now()) AND schema <= :schema
-            AND (:only::bigint IS NULL OR no = :only) AND no <> ALL (:skipped::bigint[])
-        ORDER BY no)
-    ) AS live, LATERAL (
-        SELECT batch, seq FROM block
-        WHERE batch = live.no AND state = 'ready'
-            AND (:models::text[] IS NULL OR model = ANY (:models::text[])) AND model <> ALL (:other_models::text[])
-        ORDER BY seq
-        LIMIT :of_each
-        FOR UPDATE SKIP LOCKED
+        SELECT no, array_position(:owners::bigint[], no) AS place
+        FROM (SELECT no FROM owner_after UNION ALL SELECT no FROM owner_before) AS all_of_them
+        WHERE no <> ALL (:fed::bigint[])
+    ) AS o, LATERAL (
+        SELECT k.batch, k.seq
+        FROM (
+            SELECT no FROM batch
+            WHERE owner = o.no AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+                AND (due, no) >= (coalesce((:dues::timestamp[])[o.place], '-infinity'),
+                    coalesce((:nos::bigint[])[o.place], 0))
+                AND (expires_at IS NULL OR expires_at > now()) AND schema <= :schema
+                AND (:only::bigint IS NULL OR no = :only) AND no <> ALL (:skipped::bigint[])
+            ORDER BY due, no
+            LIMIT 1000000
+        ) AS live, LATERAL (
+            SELECT batch, seq FROM block
+            WHERE batch = live.no AND state = 'ready'
+                AND (:models::text[] IS NULL OR model = ANY (:models::text[])) AND model <> ALL (:other_models::text[])
+            ORDER BY seq
+            LIMIT :of_each
+            FOR UPDATE SKIP LOCKED
+        ) AS k
+        LIMIT :of_owner
     ) AS k
     LIMIT :most
 ), leased AS (
@@ -35,7 +70,9 @@ WITH alive AS MATERIALIZED (
     RETURNING k.batch, k.seq, k.model, k.leases, k.lines, k.data
 )
 SELECT alive.no AS alive, now() AS now, l.batch, l.seq, l.model, l.leases, l.lines, l.data,
-    b.id, b.owner, b.endpoint, b.defaults, b.expires_at
+    b.id, b.owner, b.endpoint, b.defaults, b.expires_at, b.due,
+    b.total - b.completed - b.failed - b.cancelled AS unanswered, b.completed + b.failed AS answered,
+    extract(epoch FROM now() - b.in_progress_at)::float8 AS seconds
 FROM (SELECT max(no) AS no FROM alive) AS alive
     LEFT JOIN leased l ON true
     LEFT JOIN batch b ON b.no = l.batch
@@ -110,9 +147,11 @@ SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM ended) AS en
 SELECT batch, seq FROM block WHERE state = 'leased' AND worker = :worker;
 
 -- name: list_batch_states
--- Whether the batches that a worker holds may still start requests; a deleted one is missing.
+-- Whether the batches that a worker holds may still start requests, and their pace; a deleted one is missing.
 SELECT no, status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
-    AND (expires_at IS NULL OR expires_at > now()) AS is_live, expires_at, now() AS now
+    AND (expires_at IS NULL OR expires_at > now()) AS is_live,
+    total - completed - failed - cancelled AS unanswered, completed + failed AS answered,
+    extract(epoch FROM now() - in_progress_at)::float8 AS seconds, now() AS now
 FROM batch
 WHERE no = ANY (:batches::bigint[]);
 
