@@ -49,6 +49,12 @@ def engine_of(embedding: bool = False) -> LocalEngine:
     return LocalEngine(Launch(model, ("false",), 4, 256, lambda _: None, lambda _: False))
 
 
+async def test_a_local_engine_caches_prompts_by_slot_and_an_upstream_in_one_tree(route: UpstreamRoute) -> None:
+    assert EngineRoute(engine_of(), most_reply_bytes=MOST).slot_caches == 4
+    assert EngineRoute(engine_of(embedding=True), most_reply_bytes=MOST).slot_caches is None
+    assert route.slot_caches is None
+
+
 async def test_an_upstream_offers_what_it_lists(route: UpstreamRoute, upstream: Upstream) -> None:
     upstream.models = Say(body=b'{"data":[{"id":"a","max_model_len":99},{"id":"b"}]}')
     assert await route.tend()

@@ -62,6 +62,12 @@ def test_a_group_fills_blocks_of_its_own_though_others_come_between() -> None:
     assert [{line % 3 for line in block.lines} for block in blocks] == [{0}, {1}, {2}]
 
 
+def test_a_planner_that_does_not_gather_keeps_the_order() -> None:
+    blocks = plan(Planner(gathers=False), [(b"x", n % 3) for n in range(BLOCK_LINES + 1)])
+
+    assert [block.lines for block in blocks] == [list(range(BLOCK_LINES)), [BLOCK_LINES]]
+
+
 def test_small_groups_share_blocks() -> None:
     blocks = plan(Planner(), [(b"x", n // 2) for n in range(BLOCK_LINES)])
 

@@ -13,8 +13,9 @@ class Switch(Route):
 
     is_local = True
 
-    def __init__(self, url: str, slots: int = 4) -> None:
+    def __init__(self, url: str, slots: int = 4, *, caches: int | None = None) -> None:
         super().__init__("engine")
+        self._caches = caches
         self._url = url
         self._slots = slots
         self._pool: Pool | None = None
@@ -34,6 +35,10 @@ class Switch(Route):
     @property
     def slots(self) -> int:
         return self._slots
+
+    @property
+    def slot_caches(self) -> int | None:
+        return self._caches
 
     @property
     def offers(self) -> tuple[Offer, ...]:

@@ -29,6 +29,11 @@ class EngineRoute(Route):
         return self._engine.slots
 
     @property
+    def slot_caches(self) -> int | None:
+        # Embeddings are computed whole, with no cache.
+        return None if self._engine.model.embedding else self._engine.slots
+
+    @property
     def offers(self) -> tuple[Offer, ...]:
         model = self._engine.model
         targets = tuple(target.name for target in TARGETS.values() if (target.name == "embeddings") == model.embedding)

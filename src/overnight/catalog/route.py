@@ -46,6 +46,15 @@ class Route(ABC):
     def most_running(self, now: float) -> int:
         """How many requests may run on it now, `now` by the monotonic clock: 0 while it is down."""
 
+    @property
+    def slot_caches(self) -> int | None:
+        """The server caches the beginnings of prompts in so many slots, each for itself; None: all slots share them.
+
+        What the first kind has computed in one slot it computes again in any other. vLLM, SGLang and hosted servers
+        share them.
+        """
+        return None
+
     is_troubled = False
     """Requests failed lately by the server's fault: only then it has to hear of answers."""
 

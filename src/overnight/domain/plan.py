@@ -46,15 +46,17 @@ class Block:
 class Planner:
     """Gathers requests into blocks: add each with its group, take the blocks that come out, then finish."""
 
-    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, *, gathers: bool = True) -> None:
+        """Without `gathers` requests stay in the order in which they come; the benchmark compares with that."""
         self._most = buffer_bytes
+        self._gathers = gathers
         self._held = 0
         self._groups: OrderedDict[int, Block] = OrderedDict()
         self._mixed = Block()
 
     def add(self, line: int, request: bytes, custom_id: str, group: int | None) -> Iterator[Block]:
         """Take one request and yield the blocks that are full now. `group` None: shares nothing with others."""
-        if group is None:
+        if group is None or not self._gathers:
             self._mixed.add(line, request, custom_id)
             self._held += len(request)
             if self._mixed.is_full():

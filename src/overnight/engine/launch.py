@@ -16,6 +16,8 @@ from overnight.engine import sizing
 from overnight.engine.lacks import LLAMA_CPP
 from overnight.engine.model import ModelFile
 
+HOST_CACHE_MIB = 512
+"""The engine's own default is 8 GiB."""
 LLAMA_LINE = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[A-Z]) (?:\w+ +)?[\w~ ]*: (?P<text>.*)")
 LLAMA_ABORT = ("GGML_ASSERT", "GGML_ABORT", "terminate called")
 
@@ -45,10 +47,12 @@ def llama_cpp(
     context_length: int | None = None,
     threads: int | None = None,
     cores: int | None = None,
+    host_cache: int = HOST_CACHE_MIB,
 ) -> Launch:
     """llama.cpp through the package xllamacpp; what is left out fits the machine and the model.
 
     `context_length` is tokens for one slot. `cores` stands in for the cores of this machine.
+    `host_cache` is MiB of prompts that are kept when their slot is given to another one.
     """
     cores = cores or sizing.available_cores()
     slots = slots or sizing.default_slots(cores)
@@ -57,7 +61,7 @@ def llama_cpp(
     context_length = min(context_length, model.context_length or context_length)
     # With -P a file in the current folder cannot take the place of a module.
     command = [sys.executable, "-P", "-m", "overnight.engine.llama_server", "--model", str(model.path)]
-    command += ["--name", model.id]
+    command += ["--name", model.id, "--host-cache", str(host_cache)]
     command += ["--slots", str(slots), "--context", str(context_length)]
     command += ["--threads", str(threads or sizing.default_threads(cores))]
     if model.embedding:

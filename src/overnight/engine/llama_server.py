@@ -18,8 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PR_SET_PDEATHSIG = 1
-HOST_CACHE_MIB = 512
-"""Prompts kept in memory after their slot was given away; the engine's own default is 8 GiB."""
 CONTEXT_STEP = 256
 """The engine rounds the context of a slot up to a multiple of this."""
 ERRORS_ONLY = 1
@@ -61,6 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--host-cache", type=int, required=True, help="MiB of prompts kept beside the slots")
     parser.add_argument("--embedding", action="store_true")
     parser.add_argument("--pool-mean", action="store_true")
     return parser.parse_args()
@@ -81,7 +80,7 @@ def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
     parameters.n_ctx = asked.slots * asked.context
     # With it an answer would push out its own beginning at the end of its context, and go on for ever.
     parameters.ctx_shift = False
-    parameters.cache_ram_mib = HOST_CACHE_MIB
+    parameters.cache_ram_mib = asked.host_cache
     parameters.cpuparams.n_threads = asked.threads
     parameters.cpuparams_batch.n_threads = asked.threads
     # What a request leaves out: the most likely word is taken, so that the same request has the same answer.

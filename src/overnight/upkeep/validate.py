@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from overnight.batches.check import BatchCheck, with_total
@@ -33,8 +33,9 @@ Lines: TypeAlias = Iterator[tuple[int, bytes | None]]
 class Validate:
     """Takes one new batch at a time; one that was left in the middle is checked from the start."""
 
-    def __init__(self, deps: Upkeep) -> None:
+    def __init__(self, deps: Upkeep, planner: Callable[[], Planner] = Planner) -> None:
         self._deps = deps
+        self._planner = planner
         self._put_off = PutOff()
 
     async def round(self) -> bool:
@@ -45,7 +46,7 @@ class Validate:
         row = await batches.claim_validating(store, worker, self._deps.only(), skipped=skipped, may_read=bool(served))
         if row is None:
             return False
-        checking: _Checking | Begin = _Checking(store, self._deps.limits, worker, row, served)
+        checking: _Checking | Begin = _Checking(store, self._deps.limits, worker, row, served, self._planner())
         if row["source"] == "direct":
             checking = Begin(store, worker, row, served)
         try:
@@ -61,8 +62,11 @@ class Validate:
 class _Checking:
     """One batch while it is checked."""
 
-    def __init__(self, store: Store, limits: Limits, worker: int, row: Row, served: Sequence[Served]) -> None:
+    def __init__(
+        self, store: Store, limits: Limits, worker: int, row: Row, served: Sequence[Served], planner: Planner
+    ) -> None:
         self._store = store
+        self._planner = planner
         self._limits = limits
         self._worker = worker
         self._row = row
@@ -123,20 +127,19 @@ class _Checking:
 
     async def _read_lines(self, file: StoredFile) -> None:
         splitter = Splitter(self._limits.line_bytes)
-        planner = Planner()
         async for piece in read_input(self._store, file.no):
-            await self._store_blocks(self._plan(planner, splitter.feed(piece)))
-        await self._store_blocks(self._plan(planner, splitter.end()))
+            await self._store_blocks(self._plan(splitter.feed(piece)))
+        await self._store_blocks(self._plan(splitter.end()))
         if self._check.problem_count == 0:
-            for block in planner.finish():
+            for block in self._planner.finish():
                 await self._store_blocks([block])
         if self._check.lines == 0:
             self._note("empty_file", "The file holds no request; every line of it is blank.")
 
-    def _plan(self, planner: Planner, lines: Lines) -> list[Block]:
+    def _plan(self, lines: Lines) -> list[Block]:
         """Check and plan some lines; a batch with a problem will not run, so nothing of it is planned any more."""
         check = self._check
-        read, add, name = check.read, planner.add, self._ingest.name
+        read, add, name = check.read, self._planner.add, self._ingest.name
         full: list[Block] = []
         for number, line in lines:
             request = read(number, line)

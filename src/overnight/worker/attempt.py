@@ -5,12 +5,14 @@ from __future__ import annotations
 from time import monotonic
 
 from overnight.domain.fairness import estimate
+from overnight.domain.last_part import is_last_part
 from overnight.domain.limits import Limits
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room
 from overnight.worker.flow import Flow, Request, Source
 from overnight.worker.held import Held
+from overnight.worker.laned import sort, survey
 from overnight.worker.pick import Turns
 
 TAKEN_BACK_AT_ONCE = 5_000
@@ -65,10 +67,13 @@ class Attempts:
             # Its server is down: how long that lasts says nothing about the database.
             flow.wants_since = None
             return []
-        flow.low = room.reserve_low(cap, flow.rate.value, self._commit)
-        lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit)
+        lanes = flow.route.slot_caches or 0
+        flow.low = room.reserve_low(cap, flow.rate.value, self._commit, lanes)
+        lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit, lanes)
         if not lines:
             return []
+        survey(flow)
+        _sort_last_part(flow, cap)
         sources = [s for s in flow.sources.values() if s.untaken]
         self._see(flow, sources, now)
         on_trial = flow.route.is_on_trial
@@ -189,3 +194,10 @@ def _take_in_turns(flow: Flow, sources: list[Source], most: int, *, untried_firs
         turns.charge(estimate(len(request.text), expected))
         chosen.append(request)
     return chosen
+
+
+def _sort_last_part(flow: Flow, cap: int) -> None:
+    if flow.is_dry:
+        for source in flow.sources.values():
+            if not source.is_sorted and is_last_part(source.untaken, cap - flow.in_flight, cap):
+                sort(source)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from overnight.catalog.route import Route
 from overnight.domain.fairness import ExpectedOutput, Shares, cost, estimate, latest_start
+from overnight.domain.lanes import Group, Lanes
 from overnight.domain.outcome import Usage
 from overnight.domain.targets import TARGETS
 from overnight.store.answers import Answer
@@ -26,7 +27,8 @@ class Request:
     """One request of a leased block."""
 
     __slots__ = (
-        "alone", "block", "custom_id", "expected", "group", "line", "losses", "sent", "started", "text", "uncounted",
+        "alone", "block", "custom_id", "expected", "group", "lane", "line", "losses", "prefix", "sent", "started",
+        "text", "uncounted",
     )  # fmt: skip
 
     def __init__(self, block: Block, line: int, text: bytes) -> None:
@@ -45,6 +47,9 @@ class Request:
         """It runs while nothing else does, since it may be what its servers died of."""
         self.started = 0.0
         self.custom_id = ""
+        self.prefix: Group = None
+        """Its group, where the order depends on that, and the lane that it is on."""
+        self.lane = 0
         self.expected = 0
         """Tokens of output for which its owner was charged when it was chosen."""
 
@@ -77,7 +82,18 @@ class Block:
 class Source:
     """The held requests of one batch for one flow."""
 
-    __slots__ = ("again", "batch", "blocks", "expected", "flow", "in_flight", "last_turn", "untaken", "waiting")
+    __slots__ = (
+        "again",
+        "batch",
+        "blocks",
+        "expected",
+        "flow",
+        "in_flight",
+        "is_sorted",
+        "last_turn",
+        "untaken",
+        "waiting",
+    )
 
     def __init__(self, batch: Batch, flow: Flow) -> None:
         self.batch = batch
@@ -85,6 +101,8 @@ class Source:
         self.blocks: deque[Block] = deque()
         self.again: deque[Request] = deque()
         """Requests whose next try is due; they come before those that were never sent."""
+        self.is_sorted = False
+        """What is left is in the order of the last part of a batch."""
         self.untaken = 0
         self.in_flight = 0
         self.waiting = 0
@@ -99,6 +117,13 @@ class Source:
     @property
     def latest_start(self) -> float:
         return self.batch.latest_start
+
+    def add(self, block: Block) -> None:
+        """The requests of a block may start as their turns come."""
+        self.untaken += len(block.requests)
+        self.flow.untaken += len(block.requests)
+        self.flow.is_dry = self.is_sorted = False
+        self.hold(block)
 
     def put_back(self, request: Request) -> None:
         """The request may start as soon as its turn comes."""
@@ -120,6 +145,14 @@ class Source:
         self.flow.in_flight += 1
         if self.again and not (untried_first and self.blocks):
             return self.again.popleft()
+        return self._take_untried()
+
+    def hold(self, block: Block) -> None:
+        """Put its requests behind the others."""
+        if block.requests:
+            self.blocks.append(block)
+
+    def _take_untried(self) -> Request:
         block = self.blocks[0]
         request = block.requests[block.next]
         block.next += 1
@@ -129,14 +162,18 @@ class Source:
             self.blocks.popleft()
         return request
 
+    def drop_untried(self) -> list[Request]:
+        """Take out those that were never sent."""
+        dropped = [request for block in self.blocks for request in block.requests[block.next :]]
+        for block in self.blocks:
+            block.requests = []
+        self.blocks.clear()
+        return dropped
+
     def drop_untaken(self) -> list[Request]:
         """Forget and return all requests whose turn has not come."""
-        dropped = list(self.again)
-        for block in self.blocks:
-            dropped += block.requests[block.next :]
-            block.requests = []
+        dropped = [*self.again, *self.drop_untried()]
         self.again.clear()
-        self.blocks.clear()
         self.flow.untaken -= self.untaken
         self.untaken = 0
         return dropped
@@ -194,6 +231,9 @@ class Flow:
         self.sources: dict[int, Source] = {}
         self.siblings: list[Flow] = []
         """All flows on the same route, this one too."""
+        self.lanes = None if route.slot_caches is None else Lanes()
+        self.is_dry = False
+        """Nothing more can be leased: what is held is all there is."""
         self.reserve: deque[Request] = deque()
         """Requests that are written down and may be sent."""
         self.running: set[Call] = set()

@@ -17,6 +17,7 @@ from overnight.worker import room
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Batch, Block, Flow, Request, Source
 from overnight.worker.held import Held
+from overnight.worker.laned import LanedSource
 from overnight.worker.stock import Places, Stock, note_more
 
 MOST_BYTES = 256 * MIB
@@ -192,6 +193,9 @@ class Lessee:
         self._clock.set(now, asked)
         note_more(self._held.more.setdefault(route.name, set()), wanted, blocks)
         if not blocks:
+            flows = self._held.flows_of(route)
+            for flow in flows if self._lines(route, flows) else ():
+                flow.is_dry = True
             return False
         self._look_at.clear()
         self._arrived.extend((route, block) for block in blocks)
@@ -235,10 +239,7 @@ class Lessee:
         batch.unanswered += block.pending
         for request, before in known:
             self._recall(request, before)
-        source.untaken += len(block.requests)
-        source.flow.untaken += len(block.requests)
-        if block.requests:
-            source.blocks.append(block)
+        source.add(block)
         if not block.pending:
             self._held.let_go.append(block)
 
@@ -280,5 +281,6 @@ class Lessee:
     def _source(self, batch: Batch, flow: Flow) -> Source:
         source = batch.sources.get(flow)
         if source is None:
-            source = batch.sources[flow] = flow.sources[batch.no] = Source(batch, flow)
+            source = Source(batch, flow) if flow.lanes is None else LanedSource(batch, flow, flow.lanes)
+            batch.sources[flow] = flow.sources[batch.no] = source
         return source

@@ -47,22 +47,22 @@ def blocks_to_lease(lines: int, lines_each: float, bytes_each: float, bytes_left
     return max(0, min(ceil(lines / max(lines_each, 1.0)), MOST_BLOCKS, by_memory))
 
 
-def reserve_low(cap: int, rate: float, commit: float) -> int:
+def reserve_low(cap: int, rate: float, commit: float, lanes: int = 0) -> int:
     """The reserve of written-down requests is too small below this.
 
     It lasts for the time `commit`, in seconds, that it takes to write more, while `rate` requests end a second; and
-    however few end, a slot that becomes free finds one at once.
+    however few end, a slot that becomes free finds one at once: on each of `lanes` one that fits it.
     """
-    floor = max(1, min(MOST_FLOOR, cap // 2))
+    floor = max(1, min(MOST_FLOOR, cap // 2), min(lanes, cap))
     return floor + ceil(rate * COMMITS_AHEAD * min(commit, LONGEST_COMMIT))
 
 
-def lines_to_write(cap: int, running: int, written: int, rate: float, commit: float) -> int:
+def lines_to_write(cap: int, running: int, written: int, rate: float, commit: float, lanes: int = 0) -> int:
     """How many more requests to write down before they are sent; 0 while the reserve of `written` ones will do.
 
     It is kept small: after a crash, what was written down and not answered counts as tried.
     """
-    enough = max(0, cap - running) + reserve_low(cap, rate, commit)
+    enough = max(0, cap - running) + reserve_low(cap, rate, commit, lanes)
     if written >= enough:
         return 0
     return enough + ceil(rate * LEAST_APART) - written

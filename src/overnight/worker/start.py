@@ -25,6 +25,7 @@ from overnight.upstreams.http import Broken, Call, Reply
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Flow, Request
 from overnight.worker.held import Held
+from overnight.worker.laned import bring_forward
 from overnight.worker.lease import POISON
 from overnight.worker.record import Recorder
 
@@ -73,6 +74,8 @@ class Starter:
             now = monotonic()
             room = self._room(flow, now)
             while room > 0 and flow.reserve:
+                if flow.lanes is not None:
+                    bring_forward(flow)
                 request = flow.reserve[0]
                 batch = request.block.source.batch
                 if not batch.may_start(now):
