@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("upstream_pool", "validate", "dispatch", "upload", "results", "sizes")
+PARTS = ("upstream_pool", "validate", "dispatch", "room", "upload", "results", "sizes")
 
 
 def main() -> int:
