@@ -77,7 +77,7 @@ class Ours:
         self.numbers: list[int] = []
 
     def allowed(self, refused: int) -> int:
-        return 0 if self.room.pause > 0 else max(1, self.room.allowed - refused)
+        return 0 if self.room.pause > 0 else max(0, self.room.allowed - refused)
 
     def note(self, seen: Seen) -> None:
         self.room = follow(self.room, seen)

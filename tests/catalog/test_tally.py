@@ -9,10 +9,8 @@ from overnight.domain.outcome import NO_USAGE, Usage
 BUSY = Signals(3, 1)
 
 
-def begun(at: float = 100.0) -> Tally:
-    tally = Tally()
-    assert not tally.is_due(at, 1.0)
-    return tally
+def begun() -> Tally:
+    return Tally(100.0)
 
 
 def test_a_period_tells_what_was_in_flight_on_average_and_at_the_most() -> None:
@@ -54,9 +52,3 @@ def test_of_refusals_the_longest_wait_asked_for_is_told_once() -> None:
     seen = tally.take(101.0, None)
     assert (seen.refused, seen.retry_after) == (3, 7.0)
     assert tally.take(102.0, None).refused == 0
-
-
-def test_a_period_is_due_when_it_has_passed() -> None:
-    tally = begun(100.0)
-    assert not tally.is_due(100.9, 1.0)
-    assert tally.is_due(101.0, 1.0)

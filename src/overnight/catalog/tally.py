@@ -22,36 +22,35 @@ class Tally:
         "running",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, now: float = 0.0) -> None:
+        """The first period begins at `now`."""
         self.running = 0
         """Requests in flight."""
+        self._begin_period(now)
+
+    def _begin_period(self, now: float) -> None:
         self.refused = 0
         """Refusals since the last look."""
-        self._since = 0.0
-        self._is_begun = False
-        self._begin_period()
-
-    def _begin_period(self) -> None:
-        self.refused = 0
+        self._since = now
         self._ended = 0
         self._tokens = 0
         self._taken = 0.0
         self._retry_after = 0.0
         self._peak = self.running
         # Moments of ends minus moments of starts: with `running` times now it is the time spent in flight.
-        self._stamps = 0.0
+        self._stamps = -self.running * now
 
     def begin(self, now: float) -> None:
         """A request was sent."""
-        self.running += 1
-        self._stamps -= now - self._since
-        if self.running > self._peak:
-            self._peak = self.running
+        running = self.running = self.running + 1
+        self._stamps -= now
+        if running > self._peak:
+            self._peak = running
 
     def end(self, now: float) -> None:
         """A request ended, whatever it came to."""
         self.running -= 1
-        self._stamps += now - self._since
+        self._stamps += now
 
     def answer(self, took: float, usage: Usage) -> None:
         """It was answered well, after so many seconds."""
@@ -65,20 +64,12 @@ class Tally:
         if retry_after > self._retry_after:
             self._retry_after = retry_after
 
-    def is_due(self, now: float, every: float) -> bool:
-        """Whether a period of so many seconds has passed. The first one begins here."""
-        if not self._is_begun:
-            self._is_begun = True
-            self._since = now
-            self._begin_period()
-        return now - self._since >= every
-
     def take(self, now: float, signals: Signals | None) -> Seen:
         """What happened since the last look; a new period begins."""
         seconds = max(now - self._since, 1e-6)
         seen = Seen(
             seconds=seconds,
-            in_flight=max(0.0, self._stamps + self.running * seconds) / seconds,
+            in_flight=max(0.0, self._stamps + self.running * now) / seconds,
             peak=self._peak,
             left=self.running,
             ended=self._ended,
@@ -88,6 +79,5 @@ class Tally:
             retry_after=self._retry_after,
             signals=signals,
         )
-        self._since = now
-        self._begin_period()
+        self._begin_period(now)
         return seen

@@ -21,6 +21,7 @@ LIST_EVERY = 60.0
 PERIOD = 0.2
 """Seconds at least between two steps of the number of requests; rounds of a worker come every 0.25 s."""
 
+_NEVER = float("-inf")
 _ALL_TARGETS = tuple(target.name for target in TARGETS.values())
 _ANY_MODEL = (Offer(ANY, (), None, _ALL_TARGETS, any_model=True),)
 
@@ -48,12 +49,14 @@ class UpstreamRoute(Route):
         endpoint = Endpoint(base_url, api_key, ca_file)
         bounds = Bounds.of(slots)
         self._room = Room.begin(bounds)
+        self._allowed = self._room.allowed
+        self._look_at = _NEVER
         self._signals: Signals | None = None
         self._inquiry = Inquiry(endpoint)
         self._pool = Pool(endpoint, most_connections=bounds.most + 16, most_reply_bytes=most_reply_bytes)
         self._circuit = Circuit()
         self._offers: tuple[Offer, ...] = ()
-        self._listed_at = float("-inf")
+        self._listed_at = _NEVER
 
     @property
     def slots(self) -> int:
@@ -76,17 +79,19 @@ class UpstreamRoute(Route):
         return self._circuit.is_open
 
     def most_running(self, now: float) -> int:
-        if self.tally.is_due(now, PERIOD):
+        if now >= self._look_at:
             self._look(now)
-        if self._room.pause > 0:
-            return 0
         # What was just refused is not sent again in the same place.
-        return self._circuit.most_running(max(1, self._room.allowed - self.tally.refused), now)
+        return self._circuit.most_running(max(0, self._allowed - self.tally.refused), now)
 
     def _look(self, now: float) -> None:
         before = self._room.why
-        self._room = follow(self._room, self.tally.take(now, self._signals))
+        seen = self.tally.take(now, self._signals)
+        if self._look_at > _NEVER:
+            self._room = follow(self._room, seen)
+        self._look_at = now + PERIOD
         self._signals = None
+        self._allowed = 0 if self._room.pause > 0 else self._room.allowed
         events.show_room(
             self.name,
             allowed=self._room.allowed,

@@ -36,7 +36,7 @@ CUT_EACH = 2.0
 """Of the requests that a server took beside those it refused, so many are given up for each refusal, or that part."""
 REFUSED_PATIENCE = 60.0
 """Seconds after which a number near one that was refused is tried again, at the latest."""
-SMALL_STEP = 0.025
+SMALL_STEP = 0.05
 IDLE = 30.0
 """Seconds with not half of the number in flight, after which it is reached by a ramp again."""
 FIRST_PAUSE = 0.5
