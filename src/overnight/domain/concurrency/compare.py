@@ -18,8 +18,10 @@ AS_GOOD = 0.95
 """A lower number that brings this part is as good."""
 SLOWED = 0.75
 """A server that brings this part of what it did has something else to do, or other requests."""
+MUCH_CROWDED = 0.3
 CROWDED = 0.6
-"""A request that gets this part of the speed it could have may be in a queue."""
+"""A request that gets this part of the speed that one had at the best may be in a queue. The best is overrated:
+requests that end first are the short ones."""
 ENOUGH = 32
 MANY = 512
 """A number is judged when as many requests as are in flight have ended, but at least and at most so many."""
@@ -44,7 +46,7 @@ def compare(room: Room, seen: Seen) -> Room:
             return _judge_held(room, level)
         case _:
             room = replace(room, base=level)
-            return _fewer(room) if _is_crowded(room) else _more(room)
+            return _fewer(room) if _is_crowded(room, MUCH_CROWDED) else _more(room)
 
 
 def hold(room: Room, number: float, why: Why) -> Room:
@@ -71,8 +73,8 @@ def _is_small_step(room: Room) -> bool:
     return room.phase is Phase.UP and room.base is not None and room.number < room.base.number * COMPARABLE
 
 
-def _is_crowded(room: Room) -> bool:
-    return room.epoch.speed < CROWDED * room.best_speed
+def _is_crowded(room: Room, part: float = CROWDED) -> bool:
+    return room.epoch.speed < part * room.best_speed
 
 
 def _judge_higher(room: Room, level: Level) -> Room:

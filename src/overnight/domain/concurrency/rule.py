@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from overnight.domain.concurrency.compare import LARGE_STEP, LONGEST_PATIENCE, compare, hold
 from overnight.domain.concurrency.state import (
@@ -36,7 +37,7 @@ CUT_EACH = 2.0
 """Of the requests that a server took beside those it refused, so many are given up for each refusal, or that part."""
 REFUSED_PATIENCE = 60.0
 """Seconds after which a number near one that was refused is tried again, at the latest."""
-SMALL_STEP = 0.05
+SMALL_STEP = 0.025
 IDLE = 30.0
 """Seconds with not half of the number in flight, after which it is reached by a ramp again."""
 FIRST_PAUSE = 0.5
@@ -164,7 +165,7 @@ def _shorten_queue(room: Room, signals: Signals, slack: float, seen: Seen) -> Ro
     Where others send it requests too, they go first, but for a few of ours.
     """
     there = signals.running + signals.waiting
-    share = seen.in_flight * (signals.running + slack) / there
+    share = ceil(seen.in_flight * (signals.running + slack) / there)
     with_others = there > 1.5 * seen.in_flight + slack
     least = min(room.number, float(START)) if with_others else 1.0
     number = min(room.number, max(share, room.number * FASTEST_DOWN, least))

@@ -109,8 +109,9 @@ class Level:
 class Epoch:
     """What is gathered about the number in force, once what was sent under another has ended.
 
-    `settling` is how many requests must still end for that: as many as were in flight when it began. Seconds would
-    not do, since what a request takes is what another number changes.
+    `settling` is how many requests must still end for that: as many as were in flight when it began, or came then to
+    fill the number, for in a queue these wait for less than those behind them. Seconds would not do, since what a
+    request takes is what another number changes.
     """
 
     settling: float = 0.0
@@ -192,4 +193,4 @@ class Room:
 
     def began_anew(self) -> Room:
         """Another number is in force from now on."""
-        return replace(self, epoch=Epoch(float(self.in_flight)))
+        return replace(self, epoch=Epoch(max(self.number, float(self.in_flight))))
