@@ -73,6 +73,8 @@ def follow(room: Room, seen: Seen) -> Room:
     if seen.peak < max(1, int(room.number * FULL)):
         return _rest(room, seen)
     room = replace(room, idle=0.0)
+    if room.why is Why.WORK:
+        room = replace(room, why=Why.PACE if room.phase in (Phase.HOLD, Phase.DOWN) else Why.GROWING)
     if room.phase is Phase.RAMP:
         return _ramp(room)
     return compare(room, seen)
@@ -204,4 +206,5 @@ def _ramp(room: Room) -> Room:
     limit = min(room.trusted, float(room.bounds.most))
     if room.number < limit:
         return replace(room, number=min(room.number * FASTEST, limit), why=Why.GROWING)
-    return replace(room, phase=Phase.LOOK).began_anew()
+    why = Why.LIMIT if room.number >= room.bounds.most else Why.GROWING
+    return replace(room, phase=Phase.LOOK, why=why).began_anew()
