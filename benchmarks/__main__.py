@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("upstream_pool", "validate", "dispatch", "upload", "results", "sizes", "fairness", "lanes")
+PARTS = ("upstream_pool", "validate", "dispatch", "room", "upload", "results", "sizes", "fairness", "lanes")
 
 
 def main() -> int:

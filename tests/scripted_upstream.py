@@ -57,6 +57,9 @@ class Upstream:
     def __init__(self) -> None:
         self.script: Script = echo
         self.models: Say = Say(body=b'{"object":"list","data":[{"id":"m","object":"model"}]}')
+        self.pages: dict[str, Say] = {}
+        """What a GET of another path than that of the models is answered."""
+        self.got: list[str] = []
         self.arrivals: Counter[str] = Counter()
         self.asked: list[Asked] = []
         self.beside: dict[str, int] = {}
@@ -121,7 +124,8 @@ class Upstream:
         lengths = [line.split(":")[1] for line in head.split("\r\n") if line.lower().startswith("content-length")]
         body = await reader.readexactly(int(lengths[0]) if lengths else 0)
         if method == "GET":
-            say = self.models
+            self.got.append(path)
+            say = self.pages.get(path, self.models if path.endswith("/models") else Say(404))
         else:
             say = await self._ask(path, json.loads(body))
         if say.raw is not None:

@@ -32,8 +32,8 @@ class Upstream:
 
     url: str
     api_key: str | None = field(default=None, repr=False)
-    slots: int = 64
-    """Requests that it is given at once."""
+    slots: int | None = None
+    """The most requests that it is given at once; None: as many as turn out to help, up to a bound for all."""
 
 
 @dataclass(frozen=True, slots=True)

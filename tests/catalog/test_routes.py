@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from overnight.catalog.circuit import FAILURES, FIRST_PAUSE
 from overnight.catalog.engine_route import EngineRoute
@@ -225,3 +226,54 @@ async def test_a_route_that_takes_any_model_leaves_those_alone_that_others_list(
         await routes.round(store, life)
         assert routes.models_of_others(takes_any) == ("m", "tiny")
         await takes_any.close()
+
+
+async def test_an_upstream_of_unknown_size_begins_with_few_requests_and_may_have_many(upstream: Upstream) -> None:
+    route = UpstreamRoute(upstream.url, most_reply_bytes=MOST)
+    assert route.most_running(0.0) == 8
+    assert (route.slots, route.soon) == (1_024, 16)
+    await route.close()
+
+
+async def test_a_ramp_goes_on_while_the_number_is_in_use() -> None:
+    route = UpstreamRoute("http://127.0.0.1:1", slots=1_000, most_reply_bytes=MOST)
+    for moment in range(20):
+        for _ in range(route.most_running(float(moment)) - route.tally.running):
+            route.tally.begin(float(moment))
+    assert route.tally.running == 1_000
+    await route.close()
+
+
+async def test_what_was_refused_is_taken_off_at_once(upstream: Upstream) -> None:
+    route = UpstreamRoute(upstream.url, most_reply_bytes=MOST)
+    assert route.most_running(0.0) == 8
+    route.tally.refuse(0.0)
+    route.tally.refuse(0.0)
+    assert route.most_running(0.1) == 6
+    await route.close()
+
+
+async def test_a_server_is_asked_how_busy_it_is_while_requests_run_there(upstream: Upstream) -> None:
+    upstream.pages["/metrics"] = Say(body=b"vllm:num_requests_running 8\nvllm:num_requests_waiting 56\n")
+    route = UpstreamRoute(upstream.url, slots=64, most_reply_bytes=MOST)
+    routes = Routes([route])
+    await routes.watch()
+    assert upstream.got == []
+    for moment in range(60):
+        for _ in range(route.most_running(float(moment)) - route.tally.running):
+            route.tally.begin(float(moment))
+        if moment > 10:
+            await routes.watch()
+    assert route.most_running(60.0) <= 10
+    await route.close()
+
+
+async def test_the_number_and_its_reason_are_shown() -> None:
+    route = UpstreamRoute("http://shown.test:1", slots=5, most_reply_bytes=MOST)
+    for moment in range(3):
+        route.most_running(float(moment))
+    text = generate_latest().decode()
+    assert 'overnight_route_allowed{route="http://shown.test:1/v1"} 5.0' in text
+    assert 'overnight_route_in_flight{route="http://shown.test:1/v1"} 0.0' in text
+    assert 'overnight_route_why{route="http://shown.test:1/v1",why="work"} 1.0' in text
+    await route.close()

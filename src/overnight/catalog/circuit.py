@@ -28,7 +28,7 @@ class Circuit:
         """How many requests may run: all, none while it is open, one as a probe."""
         if self._until is None:
             return slots
-        return 1 if now >= self._until else 0
+        return min(1, slots) if now >= self._until else 0
 
     def note_answer(self) -> None:
         """The server answered, whatever it said: it is there."""

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from overnight.catalog.tally import Tally
 from overnight.store.served import Offer
 from overnight.upstreams.http import Pool
 
@@ -25,12 +26,19 @@ class Route(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.tally = Tally()
+        """Hears of every request that starts and ends on it."""
         self.on_change: list[Callable[[], None]] = []
 
     @property
     @abstractmethod
     def slots(self) -> int:
         """Requests that the server may run at once."""
+
+    @property
+    def soon(self) -> int:
+        """Requests that it may run at once within a moment: so many are worth holding."""
+        return self.slots
 
     @property
     @abstractmethod
@@ -69,6 +77,10 @@ class Route(ABC):
     @abstractmethod
     async def tend(self) -> bool:
         """One round of looking after it; says whether its offers changed."""
+
+    async def watch(self) -> None:
+        """Ask the server how busy it is, where it tells; called every second or two."""
+        return
 
     @abstractmethod
     async def close(self) -> None:

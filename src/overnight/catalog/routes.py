@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from overnight.catalog.route import Route
@@ -11,6 +12,8 @@ from overnight.store.served import Offer, list_served, serve
 
 TEND_EVERY = 5.0
 """Seconds between two rounds of looking after the routes."""
+WATCH_EVERY = 1.5
+"""Seconds between two looks at how busy their servers say they are, while requests run there."""
 
 
 class Routes:
@@ -59,6 +62,11 @@ class Routes:
         if any(route.takes_any_model for route in self._routes):
             served = await list_served(store)
             self._elsewhere = frozenset(s.model for s in served if s.worker != life.no and not s.any_model)
+        return False
+
+    async def watch(self) -> bool:
+        """Ask the servers that run requests how busy they are."""
+        await asyncio.gather(*(route.watch() for route in self._routes if route.tally.running))
         return False
 
     async def close(self) -> None:

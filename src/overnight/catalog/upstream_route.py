@@ -6,8 +6,11 @@ from time import monotonic
 
 from overnight.catalog.circuit import Circuit
 from overnight.catalog.listing import ask_for_models
-from overnight.catalog.route import V1, Route
+from overnight.catalog.route import V1, Route, close_all
+from overnight.catalog.signals import Inquiry
 from overnight.domain import events
+from overnight.domain.concurrency.rule import follow
+from overnight.domain.concurrency.state import Bounds, Room, Signals
 from overnight.domain.targets import TARGETS
 from overnight.store.served import ANY, Offer
 from overnight.upstreams.address import read_address
@@ -15,7 +18,10 @@ from overnight.upstreams.http import Endpoint, Pool
 
 LIST_EVERY = 60.0
 """Seconds between two looks at what the server serves."""
+PERIOD = 0.2
+"""Seconds at least between two steps of the number of requests; rounds of a worker come every 0.25 s."""
 
+_NEVER = float("-inf")
 _ALL_TARGETS = tuple(target.name for target in TARGETS.values())
 _ANY_MODEL = (Offer(ANY, (), None, _ALL_TARGETS, any_model=True),)
 
@@ -23,26 +29,42 @@ _ANY_MODEL = (Offer(ANY, (), None, _ALL_TARGETS, any_model=True),)
 class UpstreamRoute(Route):
     """Make it inside the event loop. `url` is the base URL; one without a path gets the usual `/v1`.
 
+    How many requests it is given at once is found by `domain.concurrency`, up to `slots` where that is given.
+
     ValueError when the URL cannot be called.
     """
 
     def __init__(
-        self, url: str, *, api_key: str | None = None, slots: int, ca_file: str | None = None, most_reply_bytes: int
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        slots: int | None = None,
+        ca_file: str | None = None,
+        most_reply_bytes: int,
     ) -> None:
         address = read_address(url)
         base_url = url.rstrip("/") + ("" if address.prefix else V1)
         super().__init__(base_url)
-        self._slots = slots
-        self._pool = Pool(
-            Endpoint(base_url, api_key, ca_file), most_connections=slots + 16, most_reply_bytes=most_reply_bytes
-        )
+        endpoint = Endpoint(base_url, api_key, ca_file)
+        bounds = Bounds.of(slots)
+        self._room = Room.begin(bounds)
+        self._allowed = self._room.allowed
+        self._look_at = _NEVER
+        self._signals: Signals | None = None
+        self._inquiry = Inquiry(endpoint)
+        self._pool = Pool(endpoint, most_connections=bounds.most + 16, most_reply_bytes=most_reply_bytes)
         self._circuit = Circuit()
         self._offers: tuple[Offer, ...] = ()
-        self._listed_at = float("-inf")
+        self._listed_at = _NEVER
 
     @property
     def slots(self) -> int:
-        return self._slots
+        return self._room.bounds.most
+
+    @property
+    def soon(self) -> int:
+        return min(self.slots, 2 * self._room.allowed)
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -57,7 +79,26 @@ class UpstreamRoute(Route):
         return self._circuit.is_open
 
     def most_running(self, now: float) -> int:
-        return self._circuit.most_running(self._slots, now)
+        if now >= self._look_at:
+            self._look(now)
+        # What was just refused is not sent again in the same place.
+        return self._circuit.most_running(max(0, self._allowed - self.tally.refused), now)
+
+    def _look(self, now: float) -> None:
+        before = self._room.why
+        seen = self.tally.take(now, self._signals)
+        if self._look_at > _NEVER:
+            self._room = follow(self._room, seen)
+        self._look_at = now + PERIOD
+        self._signals = None
+        self._allowed = 0 if self._room.pause > 0 else self._room.allowed
+        events.show_room(
+            self.name,
+            allowed=self._room.allowed,
+            in_flight=self.tally.running,
+            why=self._room.why,
+            before=before,
+        )
 
     def note_answer(self) -> None:
         was_open = self._circuit.is_open
@@ -88,5 +129,8 @@ class UpstreamRoute(Route):
         events.tell("models_listed", route=self.name, models=list(self.models)[:20], any_model=self.takes_any_model)
         return True
 
+    async def watch(self) -> None:
+        self._signals = await self._inquiry.ask()
+
     async def close(self) -> None:
-        await self._pool.close()
+        await close_all([self._pool, self._inquiry.pool])

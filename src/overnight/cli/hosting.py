@@ -59,8 +59,13 @@ Upstreams = Annotated[
     ),
 ]
 UpstreamSlots = Annotated[
-    int,
-    typer.Option("--upstream-slots", min=1, help="Requests each upstream is given at once.", rich_help_panel=HOSTING),
+    int | None,
+    typer.Option(
+        "--upstream-slots",
+        min=1,
+        help="The most requests each upstream is given at once. (default: found while it runs, up to 1,024)",
+        rich_help_panel=HOSTING,
+    ),
 ]
 EngineSlots = Annotated[
     int | None,
@@ -94,7 +99,7 @@ def settings(
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
-    upstream_slots: UpstreamSlots = 64,
+    upstream_slots: UpstreamSlots = None,
     engine_slots: EngineSlots = None,
     engine_threads: EngineThreads = None,
     context_length: ContextLength = None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,10 @@ _FACTS = {
 
 COUNTED = Counter("overnight_events", "How often each fact was told.", ["event"])
 
+_ALLOWED = Gauge("overnight_route_allowed", "Requests that may be in flight on a route now.", ["route"])
+_IN_FLIGHT = Gauge("overnight_route_in_flight", "Requests in flight on a route.", ["route"])
+_WHY = Gauge("overnight_route_why", "1 beside what keeps the number allowed from growing.", ["route", "why"])
+
 _log = structlog.get_logger("overnight")
 
 
@@ -72,6 +76,15 @@ def tell(event: str, error: BaseException | None = None, /, **facts: Any) -> Non
         exc_info=error if fact.level >= logging.ERROR else None,
         **facts,
     )
+
+
+def show_room(route: str, *, allowed: int, in_flight: int, why: str, before: str) -> None:
+    """Show how many requests a route may have and has, and why not more; `before` is the reason shown last."""
+    _ALLOWED.labels(route).set(allowed)
+    _IN_FLIGHT.labels(route).set(in_flight)
+    if why != before:
+        _WHY.labels(route, before).set(0)
+        _WHY.labels(route, why).set(1)
 
 
 class _ToStandardError:

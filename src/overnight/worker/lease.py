@@ -155,7 +155,7 @@ class Lessee:
         return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), stock.well_fed
 
     def _lines(self, route: Route, flows: list[Flow]) -> int:
-        cap = min(route.slots, self._limits.slots)
+        cap = min(route.soon, self._limits.slots)
         if self._limits.per_model is not None and not route.takes_any_model:
             cap = min(cap, self._limits.per_model * len(route.models))
         return room.lines_to_lease(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from overnight.domain import events, ids, result
 from overnight.domain.body import prepare, read_request
+from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide
 from overnight.store.answers import ERROR, OUTPUT, Answer
@@ -123,6 +124,7 @@ class Starter:
             body = prepare(body, batch.url, batch.defaults, flow.server_name)
         call = Call(batch.path, body, self._limits.request_seconds, request, self._ended)
         flow.running.add(call)
+        flow.route.tally.begin(now)
         self._held.running += 1
         self._held.alone_runs = request.alone
         pool = flow.route.pool
@@ -135,9 +137,11 @@ class Starter:
         request = call.what
         assert type(request) is Request
         source = request.block.source
+        flow = source.flow
+        now = monotonic()
+        flow.route.tally.end(now)
         if source.batch.forgotten:
             return
-        flow = source.flow
         flow.running.discard(call)
         flow.in_flight -= 1
         flow.ended += 1
@@ -147,12 +151,12 @@ class Starter:
         if was_alone:
             self._held.alone = None
             self._held.alone_runs = False
-        now = monotonic()
         came_to = read_reply(
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
         flow.settle(request, came_to.usage)
         if came_to.code is None:
+            flow.route.tally.answer(now - request.started, came_to.usage)
             if flow.route.is_troubled:
                 flow.route.note_answer()
             self._answer(request, came_to, now)
@@ -171,6 +175,8 @@ class Starter:
             flow.route.note_failure(now)
         elif isinstance(came, Reply):
             flow.route.note_answer()
+        if is_refusal(tried):
+            flow.route.tally.refuse(tried.retry_after.total_seconds() if tried.retry_after else 0.0)
         if self.cutting and isinstance(came, Broken):
             self._hand_back(request, tried, now)
         elif tried.queued:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from overnight.catalog.routes import TEND_EVERY, Routes
+from overnight.catalog.routes import TEND_EVERY, WATCH_EVERY, Routes
 from overnight.domain.limits import Limits
 from overnight.loops import Bell, repeat
 from overnight.store.answers import Fenced
@@ -113,6 +113,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 group.create_task(repeat("beat", self.beat, every=BEAT_EVERY))
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
+                group.create_task(repeat("signals", self._routes.watch, every=WATCH_EVERY))
                 group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self.bell))
                 group.create_task(self._listen())
         finally:

@@ -1,0 +1,83 @@
+"""Counts what happens on a route between two looks at it."""
+
+from __future__ import annotations
+
+from overnight.domain.concurrency.state import Seen, Signals
+from overnight.domain.outcome import Usage
+
+
+class Tally:
+    """A few additions for each request. Moments are seconds of any clock that never goes back."""
+
+    __slots__ = (
+        "_ended",
+        "_is_begun",
+        "_peak",
+        "_retry_after",
+        "_since",
+        "_stamps",
+        "_taken",
+        "_tokens",
+        "refused",
+        "running",
+    )
+
+    def __init__(self, now: float = 0.0) -> None:
+        """The first period begins at `now`."""
+        self.running = 0
+        """Requests in flight."""
+        self._begin_period(now)
+
+    def _begin_period(self, now: float) -> None:
+        self.refused = 0
+        """Refusals since the last look."""
+        self._since = now
+        self._ended = 0
+        self._tokens = 0
+        self._taken = 0.0
+        self._retry_after = 0.0
+        self._peak = self.running
+        # Moments of ends minus moments of starts: with `running` times now it is the time spent in flight.
+        self._stamps = -self.running * now
+
+    def begin(self, now: float) -> None:
+        """A request was sent."""
+        running = self.running = self.running + 1
+        self._stamps -= now
+        if running > self._peak:
+            self._peak = running
+
+    def end(self, now: float) -> None:
+        """A request ended, whatever it came to."""
+        self.running -= 1
+        self._stamps += now
+
+    def answer(self, took: float, usage: Usage) -> None:
+        """It was answered well, after so many seconds."""
+        self._ended += 1
+        self._taken += took
+        self._tokens += usage.input + usage.output
+
+    def refuse(self, retry_after: float) -> None:
+        """It was refused, and the server asked for so many seconds."""
+        self.refused += 1
+        if retry_after > self._retry_after:
+            self._retry_after = retry_after
+
+    def take(self, now: float, signals: Signals | None) -> Seen:
+        """What happened since the last look; a new period begins."""
+        seconds = max(now - self._since, 1e-6)
+        seen = Seen(
+            seconds=seconds,
+            in_flight=max(0.0, self._stamps + self.running * now) / seconds,
+            peak=self._peak,
+            left=self.running,
+            ended=self._ended,
+            work=float(self._tokens or self._ended),
+            taken=self._taken,
+            refused=self.refused,
+            retry_after=self._retry_after,
+            signals=signals,
+        )
+        self._begin_period(now)
+        return seen
