@@ -32,7 +32,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 @pytest.fixture
 async def route(upstream: Upstream) -> AsyncIterator[UpstreamRoute]:
-    route = UpstreamRoute(upstream.url, slots=5, most_reply_bytes=MOST)
+    route = UpstreamRoute(upstream.url, slots=5, most_reply_bytes=lambda: MOST)
     yield route
     await route.close()
 
@@ -107,14 +107,14 @@ async def test_a_listing_is_asked_for_once_a_minute(route: UpstreamRoute, upstre
     ],
 )
 async def test_a_url_without_a_path_gets_the_usual_one(given: str, base: str) -> None:
-    route = UpstreamRoute(given, slots=1, most_reply_bytes=MOST)
+    route = UpstreamRoute(given, slots=1, most_reply_bytes=lambda: MOST)
     assert route.name == base
     await route.close()
 
 
 async def test_a_url_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(ValueError, match="http"):
-        UpstreamRoute("ftp://host", slots=1, most_reply_bytes=MOST)
+        UpstreamRoute("ftp://host", slots=1, most_reply_bytes=lambda: MOST)
 
 
 async def test_a_failing_upstream_is_left_alone_and_comes_back(route: UpstreamRoute) -> None:
@@ -131,7 +131,7 @@ async def test_a_failing_upstream_is_left_alone_and_comes_back(route: UpstreamRo
 
 async def test_a_local_engine_is_up_while_it_is_ready() -> None:
     engine = engine_of()
-    route = EngineRoute(engine, most_reply_bytes=MOST)
+    route = EngineRoute(engine, most_reply_bytes=lambda: MOST)
     heard: list[bool] = []
     route.on_change.append(lambda: heard.append(True))
     assert not route.is_up(0.0)
@@ -160,7 +160,7 @@ def pretend(engine: LocalEngine, phase: Phase, url: str | None) -> None:
 
 @pytest.mark.parametrize(("embedding", "targets"), [(True, {"embeddings"}), (False, {"chat", "completions"})])
 async def test_a_local_engine_serves_what_its_model_can(embedding: bool, targets: set[str]) -> None:
-    (offer,) = EngineRoute(engine_of(embedding), most_reply_bytes=MOST).offers
+    (offer,) = EngineRoute(engine_of(embedding), most_reply_bytes=lambda: MOST).offers
     assert set(offer.targets) == targets
     assert (offer.model, offer.aliases, offer.context_length) == ("tiny", ("tiny.gguf",), 256)
 
@@ -168,7 +168,7 @@ async def test_a_local_engine_serves_what_its_model_can(embedding: bool, targets
 async def test_the_deployment_is_told_what_is_served(
     store: Store, life: Life, route: UpstreamRoute, upstream: Upstream
 ) -> None:
-    routes = Routes([route, EngineRoute(engine_of(), most_reply_bytes=MOST)])
+    routes = Routes([route, EngineRoute(engine_of(), most_reply_bytes=lambda: MOST)])
     await routes.round(store, life)
     served = await list_served(store)
     assert [(s.model, s.worker, s.any_model) for s in served] == [("m", life.no, False), ("tiny", life.no, False)]
@@ -214,8 +214,8 @@ async def test_a_route_that_takes_any_model_leaves_those_alone_that_others_list(
     await Routes([route]).round(store, other)
     async with serving() as silent:
         silent.models = Say(404)
-        takes_any = UpstreamRoute(silent.url, slots=5, most_reply_bytes=MOST)
-        routes = Routes([takes_any, EngineRoute(engine_of(), most_reply_bytes=MOST)])
+        takes_any = UpstreamRoute(silent.url, slots=5, most_reply_bytes=lambda: MOST)
+        routes = Routes([takes_any, EngineRoute(engine_of(), most_reply_bytes=lambda: MOST)])
         await routes.round(store, life)
         assert routes.models_of_others(takes_any) == ("m", "tiny")
         await takes_any.close()

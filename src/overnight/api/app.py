@@ -5,28 +5,22 @@ from __future__ import annotations
 from functools import cache
 
 import msgspec
-from litestar import Litestar
+from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
 from overnight.api import batches, errors, files, health, models, options, results, schemas, uploads
-from overnight.api.deps import Deps
+from overnight.api.deps import Deps, refuse_if_off
 from overnight.api.middleware import App, Edge
 from overnight.api.openapi import route
 from overnight.api.openapi.document import document
 
 __all__ = ["HANDLERS", "Deps", "create_app"]
 
-HANDLERS: list[HTTPRouteHandler] = [
-    *batches.ROUTES,
-    *results.ROUTES,
-    *files.ROUTES,
-    *uploads.ROUTES,
-    *models.ROUTES,
-    *health.ROUTES,
-    *schemas.ROUTES,
-    *route.ROUTES,
-]
+OF_BATCHES: list[HTTPRouteHandler] = [*batches.ROUTES, *results.ROUTES, *files.ROUTES, *uploads.ROUTES]
+"""What an operator may turn off."""
+OTHERS: list[HTTPRouteHandler] = [*models.ROUTES, *health.ROUTES, *schemas.ROUTES, *route.ROUTES]
+HANDLERS = [*OF_BATCHES, *OTHERS]
 """All that a process answers to; the OpenAPI document describes each."""
 
 
@@ -34,7 +28,11 @@ def create_app(deps: Deps) -> App:
     """Make the ASGI application of one process. Starting and ending `deps` is its maker's business."""
     app = Litestar(
         # Those for OPTIONS come first: the framework adds its own to a path that has none yet.
-        route_handlers=[*options.of_all(HANDLERS), *HANDLERS],
+        route_handlers=[
+            *options.of_all(HANDLERS),
+            Router("/", route_handlers=OF_BATCHES, guards=[refuse_if_off]),
+            *OTHERS,
+        ],
         state=State({"deps": deps, "document": _written_document}),
         exception_handlers={Exception: errors.answer},
         openapi_config=None,

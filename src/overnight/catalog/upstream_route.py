@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 
 from overnight.catalog.circuit import Circuit
@@ -27,7 +28,13 @@ class UpstreamRoute(Route):
     """
 
     def __init__(
-        self, url: str, *, api_key: str | None = None, slots: int, ca_file: str | None = None, most_reply_bytes: int
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        slots: int,
+        ca_file: str | None = None,
+        most_reply_bytes: Callable[[], int],
     ) -> None:
         address = read_address(url)
         base_url = url.rstrip("/") + ("" if address.prefix else V1)

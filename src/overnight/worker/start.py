@@ -89,7 +89,7 @@ class Starter:
 
     def _room(self, flow: Flow, now: float) -> int:
         held = self._held
-        if now < flow.held_until or not self._life.may_start():
+        if now < flow.held_until or not self._life.may_start() or not self._limits.slots:
             return 0
         if held.alone is not None and self._keeps_others_waiting(held.alone, now):
             return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
