@@ -33,7 +33,7 @@ ANSWERS: dict[str, str] = {
     "timeout": "Ran out of time; not tried again.",
     "service_unavailable": "No server could take it before the last try (503).",
     "upstream_error": "Another error of the server, or a reply that was no valid JSON.",
-    "result_too_large": "The reply was larger than one request may store.",
+    "result_too_large": "The reply was larger than one request may store, or its batch has no room left for responses.",
     "batch_failed": "Not run: the batch failed.",
     "batch_expired": "Not run before the window closed.",
     "batch_cancelled": "Not run: the batch was cancelled.",

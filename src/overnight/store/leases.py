@@ -55,6 +55,8 @@ class LeasedBatch:
     endpoint: str
     defaults: dict[str, Any]
     expires_at: datetime | None
+    results_left: int | None = None
+    """Bytes of responses that it may still store; None: there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,9 @@ async def lease(session: Session, worker: int, wanted: Wanted) -> tuple[list[Lea
         if no is None:
             continue
         if no not in batches:
-            batches[no] = LeasedBatch(no, row["id"], row["owner"], row["endpoint"], row["defaults"], row["expires_at"])
+            batches[no] = LeasedBatch(
+                no, row["id"], row["owner"], row["endpoint"], row["defaults"], row["expires_at"], row["results_left"]
+            )
         blocks.append(_block(batches[no], row))
     return blocks, rows[0]["now"]
 

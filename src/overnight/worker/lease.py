@@ -228,6 +228,7 @@ class Lessee:
             ends = leased.batch.expires_at
             closes = None if ends is None else self._clock.monotonic_of(ends)
             batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes)
+        batch.note_results_left(leased.batch.results_left)
         # A batch that was paused while some of its requests ran, and goes on now.
         batch.closed = False
         return batch

@@ -35,7 +35,7 @@ WITH alive AS MATERIALIZED (
     RETURNING k.batch, k.seq, k.model, k.leases, k.lines, k.data
 )
 SELECT alive.no AS alive, now() AS now, l.batch, l.seq, l.model, l.leases, l.lines, l.data,
-    b.id, b.owner, b.endpoint, b.defaults, b.expires_at
+    b.id, b.owner, b.endpoint, b.defaults, b.expires_at, b.results_bytes - b.output_bytes AS results_left
 FROM (SELECT max(no) AS no FROM alive) AS alive
     LEFT JOIN leased l ON true
     LEFT JOIN batch b ON b.no = l.batch
