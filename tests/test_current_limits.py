@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from overnight.current_limits import CurrentLimits, disk_is_low
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import GIB, KIB, Limits
 from overnight.domain.settings_table import TABLE
+from overnight.server import running
+from overnight.settings import Part, Settings, Upstream
 from overnight.store import settings
 from overnight.store.pool import Store
 
@@ -115,3 +120,29 @@ def test_a_disk_is_low_below_a_gibibyte_or_on_a_small_one_below_a_twentieth(
 
 def test_every_setting_can_be_given_in_the_environment() -> None:
     assert all(setting.name.isupper() and setting.name.isascii() for setting in TABLE)
+
+
+@pytest.fixture
+def collector_as_before() -> Iterator[None]:
+    """A process tunes the collector for itself when it starts; the run of the tests is to keep its own."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("collector_as_before")
+@pytest.mark.parametrize("part", list(Part))
+async def test_a_process_of_whatever_part_follows_a_change_while_it_runs(
+    store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Part
+) -> None:
+    monkeypatch.setattr("overnight.server.REFRESH_EVERY", 0.01)
+    monkeypatch.setenv("BATCH_RETENTION_DAYS", "3")
+    nobody = Upstream("http://127.0.0.1:9/v1")
+    chosen = Settings(tmp_path, port=0, database_url=store_url, upstreams=(nobody,), parts=frozenset({part}))
+    async with running(chosen):
+        assert chosen.limits.retention.days == 3
+        await settings.change(store, {"BATCH_MAX_LINE_KB": 9})
+        async with asyncio.timeout(30):
+            while chosen.limits.line_bytes != 9 * KIB:
+                await asyncio.sleep(0.01)

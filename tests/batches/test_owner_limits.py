@@ -211,7 +211,10 @@ async def test_a_retry_is_a_create_like_any_other(make: Factory) -> None:
     limited(make, requests_per_owner=1)
     with pytest.raises(TooManyQueued):
         await retry(make.store, make.limits, owner, ended.public_id)
-    assert await make.value("SELECT count(*) FROM file WHERE state = 'ready' AND purpose = 'batch' AND owner = $1", owner) == 1
+    assert (
+        await make.value("SELECT count(*) FROM file WHERE state = 'ready' AND purpose = 'batch' AND owner = $1", owner)
+        == 1
+    )
 
 
 # -- settings, and batches that were made before they changed ----------------------------------------------------

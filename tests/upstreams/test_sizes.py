@@ -61,6 +61,16 @@ async def test_a_reply_at_the_limit_passes_and_one_byte_more_does_not(
         assert len((await call.reply()).body) == size
 
 
+async def test_a_limit_that_changes_holds_for_the_next_reply_on_the_same_connection(
+    serve: Serve, connect: Connect
+) -> None:
+    most = 1000
+    pool = connect(await serve(always(b"x" * 1000)), most_reply_bytes=lambda: most)
+    assert len((await Outcome(pool).reply()).body) == 1000
+    most = 999
+    assert (await Outcome(pool).broken()).kind is BrokenKind.TOO_LARGE
+
+
 async def test_a_decompression_bomb_is_refused(serve: Serve, connect: Connect) -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
     server = await serve(always(bomb, headers="Content-Encoding: gzip\r\n"))

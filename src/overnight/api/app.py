@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import msgspec
-from litestar import Litestar, Router
+from litestar import Litestar
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
@@ -17,10 +17,16 @@ from overnight.api.openapi.document import document
 
 __all__ = ["HANDLERS", "Deps", "create_app"]
 
-OF_BATCHES: list[HTTPRouteHandler] = [*batches.ROUTES, *results.ROUTES, *files.ROUTES, *uploads.ROUTES]
-"""What an operator may turn off."""
-OTHERS: list[HTTPRouteHandler] = [*models.ROUTES, *health.ROUTES, *schemas.ROUTES, *route.ROUTES]
-HANDLERS = [*OF_BATCHES, *OTHERS]
+HANDLERS: list[HTTPRouteHandler] = [
+    *batches.ROUTES,
+    *results.ROUTES,
+    *files.ROUTES,
+    *uploads.ROUTES,
+    *models.ROUTES,
+    *health.ROUTES,
+    *schemas.ROUTES,
+    *route.ROUTES,
+]
 """All that a process answers to; the OpenAPI document describes each."""
 
 
@@ -28,11 +34,8 @@ def create_app(deps: Deps) -> App:
     """Make the ASGI application of one process. Starting and ending `deps` is its maker's business."""
     app = Litestar(
         # Those for OPTIONS come first: the framework adds its own to a path that has none yet.
-        route_handlers=[
-            *options.of_all(HANDLERS),
-            Router("/", route_handlers=OF_BATCHES, guards=[refuse_if_off]),
-            *OTHERS,
-        ],
+        route_handlers=[*options.of_all(HANDLERS), *HANDLERS],
+        guards=[refuse_if_off],
         state=State({"deps": deps, "document": _written_document}),
         exception_handlers={Exception: errors.answer},
         openapi_config=None,

@@ -20,6 +20,9 @@ from overnight.store.pool import Store
 Request: TypeAlias = LitestarRequest[Any, Any, State]
 Connection: TypeAlias = ASGIConnection[Any, Any, Any, State]
 
+OF_BATCHES = ("/v1/batches", "/v1/files", "/v1/uploads")
+"""Where the paths begin that an operator may turn off."""
+
 READ = [HttpMethod.GET, HttpMethod.HEAD]
 """The methods of a route that only shows: the HTTP server itself leaves the body out for HEAD."""
 
@@ -60,5 +63,5 @@ def refuse_if_disk_is_low(deps: Deps) -> None:
 def refuse_if_off(connection: Connection, _: object) -> None:
     """Raise BatchesOff for a route of batches, files or uploads while the operator does not serve them."""
     found: Deps = connection.app.state.deps
-    if not found.limits.enabled:
+    if not found.limits.enabled and connection.scope["path"].startswith(OF_BATCHES):
         raise BatchesOff("Batch inference is turned off on this server. What was stored is kept; ask the operator.")

@@ -17,7 +17,7 @@ CREATE INDEX upload_begun_of_owner ON upload_begun (owner, at);
 -- What a batch was promised when it was created: null in one that is older than these columns, which has the limits
 -- of today, and for results where there is no limit.
 ALTER TABLE batch
-    ADD COLUMN most_requests integer,
+    ADD COLUMN most_requests bigint,
     ADD COLUMN line_bytes integer,
     ADD COLUMN results_bytes bigint;
 

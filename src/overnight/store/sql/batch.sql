@@ -40,7 +40,7 @@ SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint
     CASE WHEN :input_file::bigint IS NULL THEN 'direct' ELSE 'file' END, 'validating',
     :input_file::bigint, :input_file_id::uuid, :completion_window::text, :metadata::jsonb, :defaults::jsonb,
     :total::integer, :output_expires_after::integer, :retention::interval, :model::text, :unresolved::boolean,
-    :retry_of::uuid, :most_requests::integer, :line_bytes::integer, :results_bytes::bigint,
+    :retry_of::uuid, :most_requests::bigint, :line_bytes::integer, :results_bytes::bigint,
     now(), now() + :window::interval
 FROM today
 RETURNING no;
