@@ -232,8 +232,10 @@ async def test_a_batch_keeps_what_it_was_created_with(make: Factory) -> None:
         batch.moments.expires_at,
         "24h",
     )
-    kept = await make.value("SELECT retention FROM batch WHERE no = $1", batch.no)
-    assert kept == Limits().retention
+    asked = "SELECT (retention, most_requests, line_bytes, results_bytes) FROM batch WHERE no = $1"
+    old = Limits()
+    promised = (old.retention, old.batch_requests, old.line_bytes, old.results_bytes)
+    assert tuple(await make.value(asked, batch.no)) == promised
 
 
 async def test_a_longer_line_than_was_allowed_at_the_create_refuses_the_batch(make: Factory) -> None:

@@ -8,7 +8,7 @@ from overnight.current_limits import CurrentLimits
 from overnight.domain.limits import Limits
 from overnight.store import settings
 from overnight.store.pool import Store
-from tests.scripted_upstream import Gate, Upstream
+from tests.scripted_upstream import Asked, Gate, Say, Upstream
 from tests.worker.rig import add_batch, names, request, results, rigged, value
 
 
@@ -36,7 +36,6 @@ async def test_nothing_starts_while_batches_are_off_or_the_disk_is_full(
         full = False
         await settings.change(store, {"BATCH_ENABLED": True})
         await current.round()
-        limits.request_seconds = 10
         await rig.finish()
     assert (await results(store, batch)).keys() == names(12)
     assert len(upstream.asked) == 12
@@ -59,3 +58,37 @@ async def test_a_request_that_is_to_run_alone_waits_too(store: Store, upstream: 
         limits.slots = 4
         await rig.finish()
     assert len(upstream.asked) == 1
+
+
+async def test_a_cap_lowered_below_what_runs_ends_nothing_and_lets_nothing_start(
+    store: Store, upstream: Upstream
+) -> None:
+    limits = Limits(per_model=4, request_seconds=10)
+    first, second = Gate(), Gate()
+    running = most_later = 0
+
+    async def script(asked: Asked) -> Say:
+        nonlocal running, most_later
+        running += 1
+        early = len(upstream.asked) <= 4
+        if not early:
+            most_later = max(most_later, running)
+        try:
+            return await (first if early else second)(asked)
+        finally:
+            running -= 1
+
+    upstream.script = script
+    batch = await add_batch(store, [request(f"r{i}") for i in range(9)])
+    async with rigged(store, upstream, limits=limits) as rig:
+        await rig.until(lambda: running == 4)
+        limits.per_model = 2
+        for _ in range(3):
+            await rig.worker.round()
+        assert running == 4
+        first.open()
+        await rig.until(lambda: len(upstream.asked) == 6)
+        second.open()
+        await rig.finish()
+    assert most_later == 2
+    assert all(one["error"] is None for one in (await results(store, batch)).values())
