@@ -66,7 +66,7 @@ async def work(url: str, upstream: str, slots: int, requests: int) -> dict[str, 
     life = Life(store, slots)
     await life.begin()
     limits = Limits(slots=slots)
-    routes = Routes([UpstreamRoute(upstream, slots=slots, most_reply_bytes=limits.result_bytes)])
+    routes = Routes([UpstreamRoute(upstream, slots=slots, most_reply_bytes=lambda: limits.result_bytes)])
     await routes.round(store, life)
     finished = asyncio.Event()
     worker = Worker(store, life, limits, routes, bell=Bell(), on_committed=lambda _: finished.set())

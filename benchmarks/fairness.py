@@ -127,7 +127,7 @@ async def run(url: str, name: str, works: Sequence[Work]) -> None:
     await life.begin()
     limits = Limits(slots=SLOTS)
     with Mock(*DELAYS, reply_bytes=LONG_BYTES) as mock:
-        routes = Routes([UpstreamRoute(mock.url, slots=SLOTS, most_reply_bytes=limits.result_bytes)])
+        routes = Routes([UpstreamRoute(mock.url, slots=SLOTS, most_reply_bytes=lambda: limits.result_bytes)])
         await routes.round(store, life)
         worker = Worker(store, life, limits, routes, bell=Bell())
         running = asyncio.create_task(worker.run())

@@ -118,7 +118,7 @@ class Bench:
         store, limits = self.store, Limits()
         async with LocalEngine(llama_cpp(self.model, host_cache=case.host_cache)) as engine:
             await engine.wait_ready()
-            routes = Routes([order.route(engine, most_reply_bytes=limits.result_bytes)])
+            routes = Routes([order.route(engine, most_reply_bytes=lambda: limits.result_bytes)])
             life = Life(store, engine.slots)
             await life.begin()
             await routes.round(store, life)

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from overnight.client import errors as client_errors
 from overnight.domain import errors
-from overnight.domain.errors import ANSWERS, PROBLEMS, Refusal
+from overnight.domain.codes import ANSWERS, PROBLEMS
+from overnight.domain.errors import Refusal
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 
 HEAD = """\
 # Errors
 
-This page is made from the error tree (`src/overnight/domain/errors.py`) by `python -m tools.errors_page`.
+This page is made from the error tree (`src/overnight/domain/errors.py`, `codes.py`) by `python -m tools.errors_page`.
 
 ## Answers to API calls
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import shutil
+import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
 from overnight.catalog.from_settings import engines_of, routes_of
 from overnight.catalog.routes import Routes
+from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
 from overnight.domain import events
 from overnight.domain.errors import Unusable
-from overnight.domain.limits import GIB
 from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.loops import Bell, Round, repeat
@@ -34,8 +34,6 @@ from overnight.store.pool import LOST, Store
 from overnight.upkeep.rounds import Upkeep, rounds
 from overnight.worker.worker import Worker
 
-LEAST_FREE_BYTES = GIB
-LEAST_FREE_SHARE = 0.05
 LONGEST_WRITE_OUT = 5.0
 """Seconds; what is missing then is written at the next start."""
 
@@ -58,6 +56,7 @@ class Server:
         self,
         settings: Settings,
         store: Store,
+        limits: CurrentLimits,
         life: Life,
         routes: Routes,
         engines: list[LocalEngine],
@@ -65,6 +64,7 @@ class Server:
     ) -> None:
         self.settings = settings
         self.store = store
+        self.limits = limits
         self.life = life
         self.routes = routes
         self.focus = focus
@@ -118,12 +118,6 @@ class Server:
         return None
 
 
-def disk_is_low(folder: Path) -> bool:
-    """Whether less than 5 % or 1 GiB of the disk below `folder` is free."""
-    usage = shutil.disk_usage(folder)
-    return usage.free < min(LEAST_FREE_BYTES, LEAST_FREE_SHARE * usage.total)
-
-
 @asynccontextmanager
 async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterator[Server]:
     """Run a whole process of Overnight while the block runs. Raises Unusable where something it needs is missing.
@@ -134,13 +128,16 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
     prepare_data_dir(settings.data_dir)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(opened_store(settings))
+        limits = CurrentLimits(store, settings.limits, partial(disk_is_low, settings.data_dir))
         life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
         await life.begin()
         stack.push_async_callback(_end_life, life)
+        await limits.take_first(os.environ)
+        await limits.round()
         engines = engines_of(settings) if Part.WORKER in settings.parts else []
         routes = Routes(routes_of(settings, engines) if Part.WORKER in settings.parts else ())
         stack.push_async_callback(routes.close)
-        server = Server(settings, store, life, routes, engines, focus or Focus())
+        server = Server(settings, store, limits, life, routes, engines, focus or Focus())
         for engine in engines:
             engine.on_change(partial(_tell_of_engine, engine))
             await engine.start()
@@ -236,6 +233,7 @@ def _telling(one: Round, bell: Bell) -> Round:
 def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """What runs in this process beside answering calls: the worker and the rounds of upkeep, each by its name."""
     settings = server.settings
+    yield "limits", repeat("limits", server.limits.round, every=REFRESH_EVERY)
     if Part.WORKER in settings.parts:
         server.worker = Worker(
             server.store,

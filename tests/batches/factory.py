@@ -162,6 +162,15 @@ class Factory:
         async with self.store.session() as session:
             await session.connection.execute(sql, *given)
 
+    async def columns(self, table: str) -> str:
+        """The columns of a table that can be written, for an INSERT of copied rows."""
+        names: str = await self.value(
+            "SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute"
+            " WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
+            table,
+        )
+        return names
+
     async def value(self, sql: str, *given: Any) -> Any:
         async with self.store.session() as session:
             return await session.connection.fetchval(sql, *given)

@@ -25,7 +25,7 @@ def test_all_that_openai_sends_is_read() -> None:
         output_expires_after={"anchor": "created_at", "seconds": 3600},
     )
     assert (new.input_file_id, new.endpoint) == ("file-1", "/v1/chat/completions")
-    assert new.window == timedelta(hours=24)
+    assert new.completion_window == "24h"
     assert new.metadata == {"project": "eval"}
     assert new.output_expires_after == 3600
     assert new.kept_for == timedelta(hours=1)
@@ -40,17 +40,17 @@ def test_what_is_left_out_or_null_is_absent() -> None:
     names = ("completion_window", "metadata", "output_expires_after", "temperature", "top_k", "requests")
     new = read(**dict.fromkeys(names))
     assert new == read()
-    assert (new.completion_window, new.window, new.metadata, new.defaults) == (None, None, {}, {})
+    assert (new.completion_window, new.metadata, new.defaults) == (None, {}, {})
 
 
-@pytest.mark.parametrize("hours", [1, 24, 168])
-def test_a_window_is_a_number_of_hours(hours: int) -> None:
-    assert read(completion_window=f"{hours}h").window == timedelta(hours=hours)
+@pytest.mark.parametrize("window", ["1h", "24h", "168h", "none"])
+def test_a_window_is_a_number_of_hours_or_none(window: str) -> None:
+    assert read(completion_window=window).completion_window == window
 
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "completion_window": (
-        *("0h", "169h", "1000h", "024h", "24", "h", "24H", "24h ", "-1h", "1.5h", "none", "", 24, "२४h"),
+        *("0h", "169h", "1000h", "024h", "24", "h", "24H", "24h ", "-1h", "1.5h", "None", "", 24, "२४h"),
     ),
     "endpoint": ("", "/v1/chat/completions/", "/v1/responses", "chat", 5, ["/v1/embeddings"]),
     "input_file_id": (5, ["file-1"], {}, True),

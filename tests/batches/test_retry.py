@@ -175,9 +175,14 @@ async def test_two_retries_at_once_make_one_batch_with_one_file(make: Factory) -
 async def test_the_retry_of_another_owners_batch_is_nobodys(make: Factory) -> None:
     batch = await half_done(make, lines(3))
     theirs = await make.stranger()
-    await make.run("INSERT INTO batch SELECT (jsonb_populate_record(b, jsonb_build_object('no', no + 99, 'id',"
-                   " gen_random_uuid(), 'owner', $2::bigint, 'input_file', NULL, 'status', 'in_progress', 'ended_at',"
-                   " NULL, 'retry_of', id))).* FROM batch b WHERE no = $1", batch.no, theirs)  # fmt: skip
+    columns = await make.columns("batch")
+    await make.run(
+        f"INSERT INTO batch ({columns}) SELECT {columns} FROM (SELECT (jsonb_populate_record(b, jsonb_build_object("
+        "'no', no + 99, 'id', gen_random_uuid(), 'owner', $2::bigint, 'input_file', NULL, 'status', 'in_progress',"
+        " 'ended_at', NULL, 'retry_of', id))).* FROM batch b WHERE no = $1) AS copied",
+        batch.no,
+        theirs,
+    )
     again = await retry(make.store, make.limits, make.owner, batch.public_id)
     assert (again.owner, again.retry_of) == (make.owner, batch.id)
 

@@ -33,7 +33,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 @pytest.fixture
 async def route(upstream: Upstream) -> AsyncIterator[UpstreamRoute]:
-    route = UpstreamRoute(upstream.url, slots=5, most_reply_bytes=MOST)
+    route = UpstreamRoute(upstream.url, slots=5, most_reply_bytes=lambda: MOST)
     yield route
     await route.close()
 
@@ -51,8 +51,8 @@ def engine_of(embedding: bool = False) -> LocalEngine:
 
 
 async def test_a_local_engine_caches_prompts_by_slot_and_an_upstream_in_one_tree(route: UpstreamRoute) -> None:
-    assert EngineRoute(engine_of(), most_reply_bytes=MOST).slot_caches == 4
-    assert EngineRoute(engine_of(embedding=True), most_reply_bytes=MOST).slot_caches is None
+    assert EngineRoute(engine_of(), most_reply_bytes=lambda: MOST).slot_caches == 4
+    assert EngineRoute(engine_of(embedding=True), most_reply_bytes=lambda: MOST).slot_caches is None
     assert route.slot_caches is None
 
 
@@ -114,14 +114,14 @@ async def test_a_listing_is_asked_for_once_a_minute(route: UpstreamRoute, upstre
     ],
 )
 async def test_a_url_without_a_path_gets_the_usual_one(given: str, base: str) -> None:
-    route = UpstreamRoute(given, slots=1, most_reply_bytes=MOST)
+    route = UpstreamRoute(given, slots=1, most_reply_bytes=lambda: MOST)
     assert route.name == base
     await route.close()
 
 
 async def test_a_url_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(ValueError, match="http"):
-        UpstreamRoute("ftp://host", slots=1, most_reply_bytes=MOST)
+        UpstreamRoute("ftp://host", slots=1, most_reply_bytes=lambda: MOST)
 
 
 async def test_a_failing_upstream_is_left_alone_and_comes_back(route: UpstreamRoute) -> None:
@@ -138,7 +138,7 @@ async def test_a_failing_upstream_is_left_alone_and_comes_back(route: UpstreamRo
 
 async def test_a_local_engine_is_up_while_it_is_ready() -> None:
     engine = engine_of()
-    route = EngineRoute(engine, most_reply_bytes=MOST)
+    route = EngineRoute(engine, most_reply_bytes=lambda: MOST)
     heard: list[bool] = []
     route.on_change.append(lambda: heard.append(True))
     assert not route.is_up(0.0)
@@ -167,7 +167,7 @@ def pretend(engine: LocalEngine, phase: Phase, url: str | None) -> None:
 
 @pytest.mark.parametrize(("embedding", "targets"), [(True, {"embeddings"}), (False, {"chat", "completions"})])
 async def test_a_local_engine_serves_what_its_model_can(embedding: bool, targets: set[str]) -> None:
-    (offer,) = EngineRoute(engine_of(embedding), most_reply_bytes=MOST).offers
+    (offer,) = EngineRoute(engine_of(embedding), most_reply_bytes=lambda: MOST).offers
     assert set(offer.targets) == targets
     assert (offer.model, offer.aliases, offer.context_length) == ("tiny", ("tiny.gguf",), 256)
 
@@ -175,7 +175,7 @@ async def test_a_local_engine_serves_what_its_model_can(embedding: bool, targets
 async def test_the_deployment_is_told_what_is_served(
     store: Store, life: Life, route: UpstreamRoute, upstream: Upstream
 ) -> None:
-    routes = Routes([route, EngineRoute(engine_of(), most_reply_bytes=MOST)])
+    routes = Routes([route, EngineRoute(engine_of(), most_reply_bytes=lambda: MOST)])
     await routes.round(store, life)
     served = await list_served(store)
     assert [(s.model, s.worker, s.any_model) for s in served] == [("m", life.no, False), ("tiny", life.no, False)]
@@ -221,22 +221,22 @@ async def test_a_route_that_takes_any_model_leaves_those_alone_that_others_list(
     await Routes([route]).round(store, other)
     async with serving() as silent:
         silent.models = Say(404)
-        takes_any = UpstreamRoute(silent.url, slots=5, most_reply_bytes=MOST)
-        routes = Routes([takes_any, EngineRoute(engine_of(), most_reply_bytes=MOST)])
+        takes_any = UpstreamRoute(silent.url, slots=5, most_reply_bytes=lambda: MOST)
+        routes = Routes([takes_any, EngineRoute(engine_of(), most_reply_bytes=lambda: MOST)])
         await routes.round(store, life)
         assert routes.models_of_others(takes_any) == ("m", "tiny")
         await takes_any.close()
 
 
 async def test_an_upstream_of_unknown_size_begins_with_few_requests_and_may_have_many(upstream: Upstream) -> None:
-    route = UpstreamRoute(upstream.url, most_reply_bytes=MOST)
+    route = UpstreamRoute(upstream.url, most_reply_bytes=lambda: MOST)
     assert route.most_running(0.0) == 8
     assert (route.slots, route.soon) == (1_024, 16)
     await route.close()
 
 
 async def test_a_ramp_goes_on_while_the_number_is_in_use() -> None:
-    route = UpstreamRoute("http://127.0.0.1:1", slots=1_000, most_reply_bytes=MOST)
+    route = UpstreamRoute("http://127.0.0.1:1", slots=1_000, most_reply_bytes=lambda: MOST)
     for moment in range(20):
         for _ in range(route.most_running(float(moment)) - route.tally.running):
             route.tally.begin(float(moment))
@@ -245,7 +245,7 @@ async def test_a_ramp_goes_on_while_the_number_is_in_use() -> None:
 
 
 async def test_what_was_refused_is_taken_off_at_once(upstream: Upstream) -> None:
-    route = UpstreamRoute(upstream.url, most_reply_bytes=MOST)
+    route = UpstreamRoute(upstream.url, most_reply_bytes=lambda: MOST)
     assert route.most_running(0.0) == 8
     route.tally.refuse(0.0)
     route.tally.refuse(0.0)
@@ -255,7 +255,7 @@ async def test_what_was_refused_is_taken_off_at_once(upstream: Upstream) -> None
 
 async def test_a_server_is_asked_how_busy_it_is_while_requests_run_there(upstream: Upstream) -> None:
     upstream.pages["/metrics"] = Say(body=b"vllm:num_requests_running 8\nvllm:num_requests_waiting 56\n")
-    route = UpstreamRoute(upstream.url, slots=64, most_reply_bytes=MOST)
+    route = UpstreamRoute(upstream.url, slots=64, most_reply_bytes=lambda: MOST)
     routes = Routes([route])
     await routes.watch()
     assert upstream.got == []
@@ -269,7 +269,7 @@ async def test_a_server_is_asked_how_busy_it_is_while_requests_run_there(upstrea
 
 
 async def test_the_number_and_its_reason_are_shown() -> None:
-    route = UpstreamRoute("http://shown.test:1", slots=5, most_reply_bytes=MOST)
+    route = UpstreamRoute("http://shown.test:1", slots=5, most_reply_bytes=lambda: MOST)
     for moment in range(3):
         route.most_running(float(moment))
     text = generate_latest().decode()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from overnight.domain import errors
-from overnight.domain.errors import ANSWERS, PROBLEMS
+from overnight.domain.codes import ANSWERS, PROBLEMS
 from tools import errors_page
 
 SOURCE = Path(errors.__file__).parents[1]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.domain import lines
-from overnight.domain.errors import PROBLEMS
+from overnight.domain.codes import PROBLEMS
 from overnight.domain.limits import DEEPEST_NESTING, LONGEST_CUSTOM_ID, MOST_PROBLEMS, Limits
 from overnight.domain.lines import FileCheck, LineError, Problem, Splitter, parse
 

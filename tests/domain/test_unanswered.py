@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overnight.domain.errors import ANSWERS
+from overnight.domain.codes import ANSWERS
 from overnight.domain.unanswered import why
 
 

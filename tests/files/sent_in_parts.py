@@ -65,5 +65,5 @@ async def begin(
 ) -> Parts:
     """Begin an upload of `size` bytes."""
     owner = owner or await local_owner(store)
-    upload = await creating.create(store, owner, NewUpload(size, filename, None))
+    upload = await creating.create(store, limits or Limits(), owner, NewUpload(size, filename, None))
     return Parts(store, owner, upload, limits or Limits())

@@ -18,11 +18,11 @@ _CLONE = f"""
 WITH new AS MATERIALIZED (
     SELECT next_batch_no(now()) AS no, gen_random_uuid() AS id, gen_random_uuid() AS output, gen_random_uuid() AS error
 ), cloned AS (
-    INSERT INTO batch SELECT (jsonb_populate_record(b, jsonb_build_object(
+    INSERT INTO batch (%(columns)s) SELECT %(columns)s FROM (SELECT (jsonb_populate_record(b, jsonb_build_object(
         'no', new.no, 'id', new.id, 'input_file', NULL,
         'output_file_id', CASE WHEN b.output_file_id IS NOT NULL THEN new.output END,
         'error_file_id', CASE WHEN b.error_file_id IS NOT NULL THEN new.error END))).*
-    FROM batch b, new WHERE b.no = $1
+    FROM batch b, new WHERE b.no = $1) AS copied
 ), files AS (
     INSERT INTO file OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(f.file, jsonb_build_object(
         'no', f.new_no, 'batch', new.no, 'id', CASE (f.file).kind WHEN 0 THEN new.output ELSE new.error END))).*
@@ -36,4 +36,4 @@ SELECT id FROM new
 
 async def clone(make: Factory, batch: BatchView) -> str:
     """Copy a batch, its result files and its rows of requests; return the public id of the copy."""
-    return ids.show(ids.BATCH, await make.value(_CLONE, batch.no))
+    return ids.show(ids.BATCH, await make.value(_CLONE % {"columns": await make.columns("batch")}, batch.no))

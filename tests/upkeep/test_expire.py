@@ -137,3 +137,20 @@ async def failed(
         " VALUES ($1, $2, $3, $4, 1, $5, $6, $7, $8)",
         *(batch.no, number, make.life.no, attempt, status, code, f"Try {attempt} failed.", counted),
     )
+
+
+async def test_while_batches_are_turned_off_windows_wait(make: Factory) -> None:
+    batch = await make.running(lines(2))
+    make.limits = dataclasses.replace(make.limits, enabled=False)
+    assert (await expired(make, batch)).status is Status.IN_PROGRESS
+    make.limits = dataclasses.replace(make.limits, enabled=True)
+    assert (await expired(make, batch)).status is Status.EXPIRED
+
+
+async def test_a_batch_without_a_window_is_never_closed(make: Factory) -> None:
+    make.limits = dataclasses.replace(make.limits, window=None)
+    batch = await make.running(lines(2))
+    assert batch.moments.expires_at is None
+    assert await Expire(make.deps).round() is False
+    await make.answer_all(batch)
+    assert (await make.sealed(batch)).status is Status.COMPLETED

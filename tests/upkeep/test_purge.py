@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import count
 
 import pytest
@@ -150,3 +151,16 @@ async def test_two_processes_delete_what_is_due_once(make: Factory) -> None:
         assert await Purge(Upkeep(make.store, make.life, make.limits)).round() is False
     assert len(await deletion.delete_after_retention(make.store)) == 1
     assert await deletion.delete_after_retention(make.store) == []
+
+
+async def test_while_batches_are_turned_off_nothing_is_removed(make: Factory) -> None:
+    batch = await make.completed(lines(2))
+    await make.run("UPDATE batch SET ended_at = now() - interval '8 days' WHERE no = $1", batch.no)
+    await make.run("UPDATE file SET expires_at = now() - interval '1 hour' WHERE id = $1", batch.input_file_id)
+    make.limits = dataclasses.replace(make.limits, enabled=False)
+    assert await Purge(make.deps).round() is False
+    assert await make.look(batch)
+    make.limits = dataclasses.replace(make.limits, enabled=True)
+    await purged(make)
+    with pytest.raises(BatchNotFound):
+        await make.look(batch)

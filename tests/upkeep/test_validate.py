@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from overnight.batches import create as creating
 from overnight.batches.cancel import cancel
 from overnight.batches.check import BatchCheck
+from overnight.batches.request import NewBatch
 from overnight.batches.shape import BatchView
 from overnight.domain.limits import BLOCK_LINES, MOST_PROBLEMS
 from overnight.domain.plan import Block
@@ -170,9 +172,10 @@ async def test_a_file_larger_than_the_queue_is_refused(make: Factory) -> None:
     assert (await make.running(lines(5))).status is Status.IN_PROGRESS
 
 
-async def test_a_line_over_a_limit_that_was_lowered_since_is_refused(make: Factory) -> None:
-    batch = await make.batch(lines(1) + line("r1", user="x" * 400))
+async def test_a_line_over_a_limit_that_was_lowered_before_the_create_is_refused(make: Factory) -> None:
+    file = await make.file(lines(1) + line("r1", user="x" * 400))
     make.limits = dataclasses.replace(make.limits, line_bytes=300)
+    batch = await creating.create(make.store, make.limits, make.owner, NewBatch(file.public_id, CHAT))
     await Validate(make.deps).round()
     seen = await make.look(batch)
     assert seen.errors is not None

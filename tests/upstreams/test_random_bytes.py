@@ -103,7 +103,7 @@ def play(parts: list[bytes], goodbye: Callable[[Connection], None]) -> tuple[lis
     """Feed a connection the parts, as a loop would: nothing more once the transport is closed."""
     outcomes: list[Reply | Broken] = []
     owner, wire = Owner(), Wire()
-    connection = Connection(owner, 65_536, 4.0)
+    connection = Connection(owner, lambda: 65_536, 4.0)
     connection.connection_made(cast("asyncio.Transport", wire))
     connection.start(Call("/x", b"", 1.0, None, lambda _, came: outcomes.append(came)), b"")
     for part in parts:

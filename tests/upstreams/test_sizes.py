@@ -26,7 +26,7 @@ async def test_twenty_megabytes_are_refused_while_they_stream(serve: Serve, conn
             ended.set()
 
     ended = asyncio.Event()
-    pool = connect(await serve(script), most_reply_bytes=1024 * 1024)
+    pool = connect(await serve(script), most_reply_bytes=lambda: 1024 * 1024)
     broken = await Outcome(pool).broken()
     assert broken.kind is BrokenKind.TOO_LARGE
     assert "1,048,576" in broken.message
@@ -45,7 +45,7 @@ async def test_an_announced_length_over_the_limit_is_refused_at_once(serve: Serv
         await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n")
         assert await peer.see_goodbye() == b""
 
-    pool = connect(await serve(script), most_reply_bytes=1000)
+    pool = connect(await serve(script), most_reply_bytes=lambda: 1000)
     assert (await Outcome(pool).broken()).kind is BrokenKind.TOO_LARGE
 
 
@@ -53,7 +53,7 @@ async def test_an_announced_length_over_the_limit_is_refused_at_once(serve: Serv
 async def test_a_reply_at_the_limit_passes_and_one_byte_more_does_not(
     serve: Serve, connect: Connect, size: int
 ) -> None:
-    pool = connect(await serve(saying(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * size)), most_reply_bytes=1000)
+    pool = connect(await serve(saying(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * size)), most_reply_bytes=lambda: 1000)
     call = Outcome(pool)
     if size > 1000:
         assert (await call.broken()).kind is BrokenKind.TOO_LARGE
@@ -61,10 +61,20 @@ async def test_a_reply_at_the_limit_passes_and_one_byte_more_does_not(
         assert len((await call.reply()).body) == size
 
 
+async def test_a_limit_that_changes_holds_for_the_next_reply_on_the_same_connection(
+    serve: Serve, connect: Connect
+) -> None:
+    most = 1000
+    pool = connect(await serve(always(b"x" * 1000)), most_reply_bytes=lambda: most)
+    assert len((await Outcome(pool).reply()).body) == 1000
+    most = 999
+    assert (await Outcome(pool).broken()).kind is BrokenKind.TOO_LARGE
+
+
 async def test_a_decompression_bomb_is_refused(serve: Serve, connect: Connect) -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
     server = await serve(always(bomb, headers="Content-Encoding: gzip\r\n"))
-    pool = connect(server, most_reply_bytes=1_000_000)
+    pool = connect(server, most_reply_bytes=lambda: 1_000_000)
     assert len(bomb) < 1_000_000
     assert (await Outcome(pool).broken()).kind is BrokenKind.TOO_LARGE
     assert (await Outcome(pool).broken()).kind is BrokenKind.TOO_LARGE

@@ -166,7 +166,7 @@ async def rigged(
     life = Life(store, slots, clock)
     if begun:
         await life.begin()
-    routes = Routes([route or UpstreamRoute(upstream.url, slots=slots, most_reply_bytes=limits.result_bytes)])
+    routes = Routes([route or UpstreamRoute(upstream.url, slots=slots, most_reply_bytes=lambda: limits.result_bytes)])
     await routes.round(store, life)
     committed: list[int] = []
     worker = Worker(store, life, limits, routes, bell=Bell(), only=lambda: only, on_committed=committed.append)

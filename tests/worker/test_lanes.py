@@ -153,7 +153,9 @@ async def test_requests_that_share_a_prompt_stay_on_one_of_two_servers(store: St
         servers = (upstream, second)
         for server in servers:
             server.script = slow
-        routes = Routes([UpstreamRoute(s.url, slots=SLOTS, most_reply_bytes=limits.result_bytes) for s in servers])
+        routes = Routes(
+            [UpstreamRoute(s.url, slots=SLOTS, most_reply_bytes=lambda: limits.result_bytes) for s in servers]
+        )
         life = Life(store, 2 * SLOTS)
         await life.begin()
         await routes.round(store, life)

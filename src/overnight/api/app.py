@@ -10,7 +10,7 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
 from overnight.api import batches, errors, files, health, models, options, results, schemas, uploads
-from overnight.api.deps import Deps
+from overnight.api.deps import Deps, refuse_if_off
 from overnight.api.middleware import App, Edge
 from overnight.api.openapi import route
 from overnight.api.openapi.document import document
@@ -35,6 +35,7 @@ def create_app(deps: Deps) -> App:
     app = Litestar(
         # Those for OPTIONS come first: the framework adds its own to a path that has none yet.
         route_handlers=[*options.of_all(HANDLERS), *HANDLERS],
+        guards=[refuse_if_off],
         state=State({"deps": deps, "document": _written_document}),
         exception_handlers={Exception: errors.answer},
         openapi_config=None,

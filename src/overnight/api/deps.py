@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from litestar import Request as LitestarRequest
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.enums import HttpMethod
 
-from overnight.domain.errors import InsufficientStorage
+from overnight.domain.errors import BatchesOff, InsufficientStorage
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
 from overnight.store.life import Life
 from overnight.store.pool import Store
 
 Request: TypeAlias = LitestarRequest[Any, Any, State]
+Connection: TypeAlias = ASGIConnection[Any, Any, Any, State]
+
+OF_BATCHES = ("/v1/batches", "/v1/files", "/v1/uploads")
+"""Where the paths begin that an operator may turn off."""
 
 READ = [HttpMethod.GET, HttpMethod.HEAD]
 """The methods of a route that only shows: the HTTP server itself leaves the body out for HEAD."""
@@ -53,3 +58,10 @@ def refuse_if_disk_is_low(deps: Deps) -> None:
     """Raise InsufficientStorage before anything of a call is read where it could not be kept."""
     if deps.disk_is_low():
         raise InsufficientStorage("The server's disk is almost full, and nothing was stored. Free some space first.")
+
+
+def refuse_if_off(connection: Connection, _: object) -> None:
+    """Raise BatchesOff for a route of batches, files or uploads while the operator does not serve them."""
+    found: Deps = connection.app.state.deps
+    if not found.limits.enabled and connection.scope["path"].startswith(OF_BATCHES):
+        raise BatchesOff("Batch inference is turned off on this server. What was stored is kept; ask the operator.")

@@ -24,7 +24,7 @@ async def create_upload(request: Request) -> dict[str, Any]:
     owner = authorise(request)
     refuse_if_disk_is_low(deps)
     new = read_create(await read_json(request, LONGEST_CREATE), deps.limits)
-    return as_json(await creating.create(deps.store, owner, new))
+    return as_json(await creating.create(deps.store, deps.limits, owner, new))
 
 
 @route("/v1/uploads/{upload_id:str}", http_method=READ, status_code=200)

@@ -5,26 +5,24 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
-from overnight.batches import direct, find, idempotency
+from overnight.batches import direct, find, idempotency, room
 from overnight.batches.direct import Prepared
 from overnight.batches.idempotency import Key
 from overnight.batches.request import NewBatch
 from overnight.batches.request import read_create as read_create
 from overnight.batches.shape import BatchView
 from overnight.domain import events, ids
-from overnight.domain.errors import CapacityExceeded, DuplicateBatch, FileNotFound, FileNotUsable
-from overnight.domain.intake import has_room
+from overnight.domain.errors import DuplicateBatch, FileNotFound, FileNotUsable
 from overnight.domain.limits import Limits
 from overnight.domain.targets import TARGETS
+from overnight.domain.window import window_of
 from overnight.files import find as find_file
 from overnight.files.keep import Kept
 from overnight.files.shape import StoredFile
-from overnight.store import batches, blocks
+from overnight.store import accounts, batches, blocks
+from overnight.store.batches import Terms
 from overnight.store.pool import Session, Store
 from overnight.store.served import list_served
-
-RETRY_AFTER = 30
-"""Seconds after which a create that found the queue full may be worth another try."""
 
 
 async def create(
@@ -43,10 +41,12 @@ async def create(
     server's own, which appears together with the batch.
 
     Raises FileNotUsable, DuplicateBatch where the file has an unfinished batch already, what `direct.prepare` raises
-    where requests have problems, CapacityExceeded where the queue has no room for all of them, and what
-    `idempotency.replay` raises. Creates are counted one after the other, so the capacity is exact.
+    where requests have problems, InvalidParameter where the window may not be had, what `room.refuse_without_room`
+    raises, and what `idempotency.replay` raises. Creates are counted one after the other, so all limits are exact.
     """
-    source = await _source(store, limits, owner, new) if kept is None else None
+    is_local = await accounts.is_local(store, owner)
+    terms = _terms(new, limits, limits.most_requests(is_local))
+    source = await _source(store, terms, owner, new) if kept is None else None
     batch_id = ids.new(time.time_ns() // 1_000_000)
     async with store.transaction() as session:
         await batches.serialise_creates(session)
@@ -56,12 +56,11 @@ async def create(
         if source is None:
             assert kept is not None
             source = await kept.appear(session)
-        if isinstance(source, Prepared):
-            total = await _room_for(session, limits, source.requests)
-        else:
+        if isinstance(source, StoredFile) and limits.one_batch_per_file:
             await _refuse_second(session, source)
-            total = await _requests_to_queue(session, limits, source)
-        number = await _store(session, limits, owner, new, source, batch_id, total, retry_of)
+        total = _requests_to_queue(source, terms.most_requests)
+        await room.refuse_without_room(session, limits, owner, total, is_local=is_local)
+        number = await _store(session, terms, owner, new, source, batch_id, total, retry_of)
         if isinstance(source, Prepared):
             await blocks.write_all(session, number, source.blocks)
             await source.roll.write(session, number, whole=True)
@@ -81,16 +80,31 @@ async def _made_before(session: Session, owner: int, key: Key | None, retry_of: 
     return made
 
 
-async def _source(store: Store, limits: Limits, owner: int, new: NewBatch) -> Prepared | StoredFile:
+def _terms(new: NewBatch, limits: Limits, most_requests: int) -> Terms:
+    """What the batch is promised. Raises InvalidParameter where it asks for a window that it may not have."""
+    completion_window, window = window_of(new.completion_window, limits.window, limits.longest_window)
+    return Terms(
+        completion_window,
+        window,
+        new.output_expires_after,
+        # A result is kept at least as long as was asked for: it is no copy, and goes with its batch.
+        retention=max(limits.retention, new.kept_for) if new.kept_for else limits.retention,
+        most_requests=most_requests,
+        line_bytes=limits.line_bytes,
+        results_bytes=limits.results_bytes,
+    )
+
+
+async def _source(store: Store, terms: Terms, owner: int, new: NewBatch) -> Prepared | StoredFile:
     if new.requests is not None:
-        return await direct.prepare(new, limits, await list_served(store))
+        return await direct.prepare(new, terms.most_requests, terms.line_bytes, await list_served(store))
     assert new.input_file_id is not None
     return await _usable_file(store, owner, new.input_file_id)
 
 
 async def _store(
     session: Session,
-    limits: Limits,
+    terms: Terms,
     owner: int,
     new: NewBatch,
     source: Prepared | StoredFile,
@@ -101,7 +115,6 @@ async def _store(
     prepared = source if isinstance(source, Prepared) else None
     endpoint = new.endpoint if prepared is None else prepared.endpoint
     assert endpoint is not None
-    window = new.window or limits.window
     return await batches.create(
         session,
         batch_id=batch_id,
@@ -109,14 +122,10 @@ async def _store(
         target=TARGETS[endpoint].name,
         endpoint=endpoint,
         input_file=None if isinstance(source, Prepared) else (source.no, source.id),
-        completion_window=new.completion_window or f"{round(window.total_seconds() / 3600)}h",
-        window=window,
         metadata=new.metadata,
         defaults=new.defaults,
         total=total,
-        output_expires_after=new.output_expires_after,
-        # A result is kept at least as long as was asked for: it is no copy, and goes with its batch.
-        retention=max(limits.retention, new.kept_for) if new.kept_for else limits.retention,
+        terms=terms,
         model=None if prepared is None else prepared.model,
         unresolved=prepared is not None and prepared.unresolved,
         retry_of=retry_of,
@@ -146,19 +155,8 @@ async def _refuse_second(session: Session, file: StoredFile) -> None:
         )
 
 
-async def _requests_to_queue(session: Session, limits: Limits, file: StoredFile) -> int:
+def _requests_to_queue(source: Prepared | StoredFile, most: int) -> int:
     """How many requests join the queue; none where it is known that the batch will be refused."""
-    if file.problem_count or file.lines > limits.intake:
-        return 0
-    return await _room_for(session, limits, file.lines)
-
-
-async def _room_for(session: Session, limits: Limits, requests: int) -> int:
-    waiting = await batches.count_unanswered(session)
-    if not has_room(waiting, requests, limits.intake):
-        raise CapacityExceeded(
-            f"The queue holds {waiting:,} of {limits.intake:,} requests and has no room for {requests:,} more. "
-            "Try again later.",
-            retry_after=RETRY_AFTER,
-        )
-    return requests
+    if isinstance(source, Prepared):
+        return source.requests
+    return 0 if source.problem_count or source.lines > most else source.lines

@@ -15,7 +15,7 @@ from overnight.catalog.find import lacks_of, resolve
 from overnight.domain import lines
 from overnight.domain.direct import URL, as_line, name_of, url_of
 from overnight.domain.errors import RequestsRefused, TooManyRequests
-from overnight.domain.limits import KIB, MOST_MODELS, Limits
+from overnight.domain.limits import KIB, MOST_MODELS
 from overnight.domain.lines import LineError, Problem, shown
 from overnight.domain.plan import Block, Planner
 from overnight.domain.prefix import Shape, group_of
@@ -43,20 +43,21 @@ class Prepared:
     """No model was served, so that blocks have the names that requests use."""
 
 
-async def prepare(new: NewBatch, limits: Limits, served: Sequence[Served]) -> Prepared:
+async def prepare(new: NewBatch, most: int, longest: int, served: Sequence[Served]) -> Prepared:
     """Check every request and plan in which order they start.
 
-    Where no model is served, names of models are taken as they are, and looked up when there is one. Raises
-    TooManyRequests, or RequestsRefused, which names the first request with a problem and says how many there are.
+    A batch may hold `most` requests, each of up to `longest` bytes as a line. Where no model is served, names of models
+    are taken as they are, and looked up when there is one. Raises TooManyRequests, or RequestsRefused, which names the
+    first request with a problem and says how many there are.
     """
     assert new.requests is not None
-    if len(new.requests) > limits.intake:
-        says = f"The call holds {len(new.requests):,} requests; a batch may hold {limits.intake:,}."
+    if len(new.requests) > most:
+        says = f"The call holds {len(new.requests):,} requests; a batch may hold {most:,}."
         raise TooManyRequests(says, param="requests")
     endpoint = new.endpoint or url_of(bytes(new.requests[0]))
     if endpoint not in TARGETS:
         endpoint = URL  # the first request is refused for it when it is checked
-    preparing = _Preparing(endpoint, limits.line_bytes, served)
+    preparing = _Preparing(endpoint, longest, served)
     since = 0
     for number, request in enumerate(new.requests):
         preparing.take(number, bytes(request))

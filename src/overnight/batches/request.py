@@ -14,6 +14,7 @@ import msgspec
 from overnight.domain.errors import InvalidJSON, InvalidParameter
 from overnight.domain.fields import kept_seconds, only_known, read_strictly, text
 from overnight.domain.targets import ENDPOINTS, TARGETS
+from overnight.domain.window import NONE
 
 LONGEST_WINDOW_HOURS = 168
 MOST_METADATA = 16
@@ -57,10 +58,6 @@ class NewBatch:
     """Seconds."""
     requests: Sequence[msgspec.Raw] | None = None
     """At least one, each as it was written; only where it begins and ends has been looked at."""
-
-    @property
-    def window(self) -> timedelta | None:
-        return None if self.completion_window is None else timedelta(hours=int(self.completion_window[:-1]))
 
     @property
     def kept_for(self) -> timedelta | None:
@@ -133,6 +130,8 @@ def _window(given: Mapping[str, Any]) -> str | None:
     if "completion_window" not in given:
         return None
     window = text(given, "completion_window")
+    if window == NONE:
+        return window
     hours = WINDOW.fullmatch(window)
     if hours is None or int(hours[1]) > LONGEST_WINDOW_HOURS:
         says = f"completion_window must be a number of hours from '1h' to '{LONGEST_WINDOW_HOURS}h', such as '24h'."

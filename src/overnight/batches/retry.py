@@ -12,6 +12,7 @@ from overnight.domain import ids
 from overnight.domain.errors import FileNotFound, FileNotUsable, InvalidParameter
 from overnight.domain.limits import Limits
 from overnight.domain.states import FINAL
+from overnight.domain.window import is_allowed
 from overnight.files.keep import Kept, keep
 from overnight.files.shape import StoredFile
 from overnight.store import batches
@@ -64,11 +65,12 @@ async def _create(
     old: Row,
     source: StoredFile | Kept | list[msgspec.Raw],
 ) -> BatchView:
+    same_window = is_allowed(old["completion_window"], limits.window, limits.longest_window)
     new = NewBatch(
         ids.show(ids.FILE, source.id) if isinstance(source, StoredFile) else None,
         old["endpoint"],
         requests=source if isinstance(source, list) else None,
-        completion_window=old["completion_window"],
+        completion_window=old["completion_window"] if same_window else None,
         metadata=old["metadata"],
         defaults=old["defaults"],
         output_expires_after=old["output_expires_after"],

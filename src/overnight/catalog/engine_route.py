@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from overnight.catalog.route import V1, Route, close_all
 from overnight.domain.targets import TARGETS
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
@@ -14,7 +16,7 @@ class EngineRoute(Route):
 
     is_local = True
 
-    def __init__(self, engine: LocalEngine, *, most_reply_bytes: int) -> None:
+    def __init__(self, engine: LocalEngine, *, most_reply_bytes: Callable[[], int]) -> None:
         super().__init__(engine.model.id)
         self._engine = engine
         self._most_reply_bytes = most_reply_bytes

@@ -44,7 +44,11 @@ def engines_of(settings: Settings) -> list[LocalEngine]:
 
 def routes_of(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
     """A route for each engine and each upstream. Raises Unusable for an address that cannot be called."""
-    most = settings.limits.result_bytes
+    limits = settings.limits
+
+    def most() -> int:
+        return limits.result_bytes
+
     routes: list[Route] = [EngineRoute(engine, most_reply_bytes=most) for engine in engines]
     for upstream in settings.upstreams:
         try:

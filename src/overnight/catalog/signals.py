@@ -59,7 +59,7 @@ class Inquiry:
 
     def __init__(self, endpoint: Endpoint) -> None:
         root = Endpoint(endpoint.base_url.removesuffix("/v1"), endpoint.api_key, endpoint.ca_file)
-        self.pool = Pool(root, most_connections=1, connect_timeout=ASK_WITHIN, most_reply_bytes=MOST_BYTES)
+        self.pool = Pool(root, most_connections=1, connect_timeout=ASK_WITHIN, most_reply_bytes=lambda: MOST_BYTES)
         self._not_before = 0.0
 
     async def ask(self) -> Signals | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 
 from overnight.catalog.circuit import Circuit
@@ -41,7 +42,7 @@ class UpstreamRoute(Route):
         api_key: str | None = None,
         slots: int | None = None,
         ca_file: str | None = None,
-        most_reply_bytes: int,
+        most_reply_bytes: Callable[[], int],
     ) -> None:
         address = read_address(url)
         base_url = url.rstrip("/") + ("" if address.prefix else V1)

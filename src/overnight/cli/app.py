@@ -21,6 +21,7 @@ from overnight.cli import (
     retry,
     run_,
     serve,
+    settings_,
     show,
     submit,
     watch,
@@ -66,6 +67,7 @@ app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("retry")(retry.retry)
 app.command("delete")(delete.delete)
+app.add_typer(settings_.app, name="settings")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 

@@ -17,7 +17,8 @@ Refusal                      the answer to an API call that is not carried out
 │   ├── FileNotFound         404  file_not_found
 │   ├── UploadNotFound       404  upload_not_found
 │   ├── BatchNotFound        404  batch_not_found
-│   └── ModelNotFound        404  model_not_found
+│   ├── ModelNotFound        404  model_not_found
+│   └── BatchesOff           404  batch_inference_off
 ├── MethodNotAllowed         405  method_not_allowed
 ├── KeyReused                409  idempotency_key_reused
 ├── BatchGone                410  batch_deleted
@@ -26,6 +27,10 @@ Refusal                      the answer to an API call that is not carried out
 ├── UnsupportedMediaType     415  unsupported_media_type
 ├── RangeNotSatisfiable      416  range_not_satisfiable
 ├── CapacityExceeded         429  capacity_exceeded      may be tried again
+├── TooManyBatches           429  active_batch_limit     may be tried again
+├── TooManyQueued            429  queued_request_limit   may be tried again, unless it can never fit
+├── TooManyUploads           429  upload_limit           may be tried again, if that helps within a minute
+├── NoRoomForFile            429  file_storage_limit
 ├── Interrupted              499  upload_interrupted     nobody is left to read it
 ├── InternalError            500  internal_error
 ├── NotReady                 503  service_unavailable    may be tried again
@@ -45,11 +50,15 @@ class Refusal(Exception):
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "server_error"
     do: ClassVar[str] = "Report it with the request id."
-    again: ClassVar[bool] = False
+    again: bool = False
     """The same call may succeed later, and client libraries may try it again by themselves."""
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after: int | None = None, again: bool | None = None
+    ) -> None:
         super().__init__(message)
+        if again is not None:
+            self.again = again
         self.message = message
         self.param = param
         self.retry_after = retry_after
@@ -152,6 +161,11 @@ class ModelNotFound(NotFound):
     do = "Use an id that `GET /v1/models` lists."
 
 
+class BatchesOff(NotFound):
+    code = "batch_inference_off"
+    do = "Ask the operator, who turned batches off with the setting `BATCH_ENABLED`; what was stored is kept."
+
+
 class MethodNotAllowed(Refusal):
     code = "method_not_allowed"
     status = 405
@@ -209,6 +223,37 @@ class CapacityExceeded(Refusal):
     again = True
 
 
+class TooManyBatches(Refusal):
+    code = "active_batch_limit"
+    status = 429
+    kind = "rate_limit_error"
+    do = "Wait until one of your unfinished batches has ended, or cancel one."
+    again = True
+
+
+class TooManyQueued(Refusal):
+    code = "queued_request_limit"
+    status = 429
+    kind = "rate_limit_error"
+    do = "Wait until more of your requests are answered, or create a smaller batch."
+    again = True
+
+
+class TooManyUploads(Refusal):
+    code = "upload_limit"
+    status = 429
+    kind = "rate_limit_error"
+    do = "Wait as long as the message says, and put more requests into each file."
+    again = True
+
+
+class NoRoomForFile(Refusal):
+    code = "file_storage_limit"
+    status = 429
+    kind = "rate_limit_error"
+    do = "Delete input files that you need no more, or upload a smaller one."
+
+
 class Interrupted(Refusal):
     code = "upload_interrupted"
     status = 499
@@ -237,42 +282,3 @@ class InsufficientStorage(Refusal):
 
 class Unusable(Exception):
     """A command or a start cannot go on. The message says why and what to change."""
-
-
-PROBLEMS: dict[str, str] = {
-    "invalid_json_line": "The line is not a strict JSON object.",
-    "invalid_utf8": "The line is not valid UTF-8.",
-    "missing_required_parameter": "The line or its body lacks a field that is required.",
-    "invalid_parameter": "A field has a value that is not allowed, or is not known.",
-    "duplicate_custom_id": "Another line of the file has the same `custom_id`.",
-    "invalid_method": "`method` is not `POST`.",
-    "invalid_url": "`url` is not one of the endpoints that batches run.",
-    "mismatched_endpoint": "`url` differs from the batch's `endpoint`.",
-    "mismatched_model": "The line names another model than the lines before it.",
-    "model_not_found": "No server that is connected serves the model.",
-    "auto_model_not_allowed": "`auto` models cannot be used in batches; name a model.",
-    "streaming_not_supported": "`stream` is true; results of a batch are not streamed.",
-    "line_too_long": "The line is longer than the limit.",
-    "empty_file": "The file holds no request.",
-    "too_many_requests": "The batch holds more requests than one batch may.",
-    "batch_route_unavailable": "The model has no route that batches may use.",
-    "capacity_exceeded": "The queue filled up while the file was read.",
-    "file_not_found": "The input file was deleted or expired before it was read.",
-}
-"""Code of a batch's `errors` entry → what it means."""
-
-ANSWERS: dict[str, str] = {
-    "invalid_request": "The model server rejected the request (400, 422).",
-    "context_length_exceeded": "The prompt is longer than the model's context; the message has both numbers.",
-    "model_not_found": "The model is gone from its server (404).",
-    "forbidden": "The model server refused (401, 403).",
-    "rate_limited": "Still rate-limited after the last try (429).",
-    "timeout": "Ran out of time; not tried again.",
-    "service_unavailable": "No server could take it before the last try (503).",
-    "upstream_error": "Another error of the server, or a reply that was no valid JSON.",
-    "result_too_large": "The reply was larger than one request may store.",
-    "batch_failed": "Not run: the batch failed.",
-    "batch_expired": "Not run before the window closed.",
-    "batch_cancelled": "Not run: the batch was cancelled.",
-}
-"""Code of a request's error → what it means."""

@@ -52,6 +52,7 @@ _FACTS = {
     "database_lost": _Fact(logging.WARNING, "the database cannot be reached"),
     "incremental_failed": _Fact(logging.ERROR, "an incremental file could not be written and will be tried again"),
     "disk_low": _Fact(logging.ERROR, "the disk is almost full: nothing new is accepted or started"),
+    "disk_has_room": _Fact(logging.INFO, "the disk has room again: requests may start"),
 }
 
 COUNTED = Counter("overnight_events", "How often each fact was told.", ["event"])

@@ -40,9 +40,13 @@ FRAME_LINES = 8
 """Lines compressed together in a segment: a results page decompresses no more than it shows, times this."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Limits:
-    """What one deployment accepts. The defaults are those of local mode."""
+    """What one deployment accepts, as it is now.
+
+    A process has one of it, which all its rooms hold and read at use: it is changed in place when a setting changes.
+    What has to stay the same from beginning to end works with a copy.
+    """
 
     file_bytes: int = 16 * GIB
     line_bytes: int = 4 * MIB
@@ -51,14 +55,37 @@ class Limits:
     intake: int = 1_000_000
     """Requests accepted and not yet answered, over all batches; also the most that one batch may hold."""
     slots: int = 10_240
-    """Requests that one process may have running."""
+    """Requests that one process may have running; 0 while none may start."""
     per_model: int | None = None
     """Requests of one model that one process may have running; None: what its route was given."""
-    window: timedelta = timedelta(hours=24)
+    window: timedelta | None = timedelta(hours=24)
+    """Of a batch that asks for no other; None: it has none."""
+    longest_window: timedelta = timedelta(hours=168)
+    """That a batch may ask for."""
     retention: timedelta = timedelta(days=7)
     file_retention: timedelta = timedelta(days=30)
     request_seconds: float = 3_600.0
     """How long one try may take after it was sent."""
+    enabled: bool = True
+    """Whether batches are served at all."""
+    batch_requests: int = 50_000
+    """That one batch may hold."""
+    results_bytes: int | None = 8 * GIB
+    """Of responses that one batch may store."""
+    one_batch_per_file: bool = True
+    """Whether a file may have only one unfinished batch."""
+    batches_per_owner: int = 10
+    """Unfinished ones."""
+    requests_per_owner: int = 100_000
+    """Of unfinished batches, not yet answered."""
+    uploads_per_hour: int = 60
+    """That an owner may begin, those that fail included."""
+    file_bytes_per_owner: int = 512 * MIB
+    """Of input files that an owner may keep."""
+
+    def most_requests(self, is_local: bool) -> int:
+        """How many requests a batch may hold; one of the local account as many as the queue takes."""
+        return self.intake if is_local else min(self.intake, self.batch_requests)
 
 
 ALMOST_FULL = 0.9

@@ -51,6 +51,16 @@ class Try(msgspec.Struct, frozen=True):
     """The server went away while it worked on this; with a local engine no attempt is used up."""
 
 
+def without_room(came: Try | None) -> Try:
+    """What a try came to whose response its batch has no room for; None: the request is not even sent."""
+    says = "The batch stores as many bytes of responses as one batch may; this request "
+    says += "was not run." if came is None else "ran, and its response was dropped."
+    code = "result_too_large"
+    if came is None:
+        return Try(status=None, code=code, message=says)
+    return Try(status=came.status, code=code, message=says, usage=came.usage)
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The request is answered, well or with an error that no other try would change."""

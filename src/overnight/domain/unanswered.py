@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overnight.domain.errors import ANSWERS
+from overnight.domain.codes import ANSWERS
 
 MOST_CODES = 3
 """Codes that are named; the rest is in the lines."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from overnight.domain import events
 from overnight.domain.errors import EmptyFile, TooLarge
 from overnight.domain.limits import Limits
 from overnight.domain.lines import CHECKS, FileCheck
+from overnight.domain.owner_limits import refuse_file
 from overnight.files.chunks import Chunks
 from overnight.files.shape import StoredFile, of_row
 from overnight.store import files as rows
@@ -23,21 +25,28 @@ MOST_LINES_COUNTED = 2**31 - 1
 class Arrival:
     """Feed it the file's bytes, in pieces of at most `PIECE_BYTES`, and end it; memory does not grow with them.
 
-    `begin` makes the row of the file and returns its number; it is called when the first chunks are stored.
+    `begin` makes the row of the file and returns its number; it is called when the first chunks are stored. `kept` is
+    how many bytes of files its owner keeps already, None where that is not limited.
     """
 
-    def __init__(self, store: Store, limits: Limits, begin: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self, store: Store, limits: Limits, begin: Callable[[], Awaitable[int]], kept: int | None = None
+    ) -> None:
         self._store = store
-        self._limits = limits
+        # A file is judged by the limits of its beginning.
+        self._limits = limits = copy.copy(limits)
+        self._kept = kept
         self._chunks = Chunks(store, begin)
         self._digest = hashlib.sha256()
         self._check = FileCheck(limits)
 
     async def take(self, piece: bytes) -> None:
-        """Take the next bytes of the file. Raises TooLarge, and FileGone where it was given up meanwhile."""
+        """Take the next bytes of the file. Raises TooLarge, NoRoomForFile, and FileGone where it was given up."""
         size = self._chunks.size + len(piece)
         if size > self._limits.file_bytes:
             raise too_large(size, self._limits)
+        if self._kept is not None:
+            refuse_file(self._limits, self._kept, size)
         self._digest.update(piece)
         for _ in self._check.steps(piece):
             await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from overnight.domain import ids
 from overnight.domain.errors import Interrupted
 from overnight.domain.limits import Limits
+from overnight.files import allowance
 from overnight.files.arrival import Arrival, stored
 from overnight.files.chunks import in_pieces
 from overnight.files.shape import StoredFile, of_row
@@ -23,6 +24,8 @@ from overnight.store.pool import Row, Session, Store
 class Kept:
     """A file that is whole and that nobody sees yet."""
 
+    _limits: Limits
+    _owner: int
     _no: int
     _finding: Finding
     _lives: timedelta | None
@@ -30,7 +33,11 @@ class Kept:
     """Its row, once it has been made to appear."""
 
     async def appear(self, session: Session) -> StoredFile:
-        """Make it visible to its owner with the transaction's commit. Raises Interrupted where it was given up."""
+        """Make it visible to its owner with the transaction's commit.
+
+        Raises NoRoomForFile where the owner keeps too much already, and Interrupted where the file was given up.
+        """
+        await allowance.refuse_without_room(session, self._limits, self._owner, self._finding.size)
         try:
             self.row = await rows.finish(session, self._no, self._finding, self._lives)
         except FileGone:
@@ -53,7 +60,7 @@ async def keep(
         async for data in content:
             for piece in in_pieces(data):
                 await arrival.take(piece)
-        kept = Kept(*await arrival.end(), lives)
+        kept = Kept(limits, owner, *await arrival.end(), lives)
         yield kept
     except FileGone:
         raise _too_late() from None

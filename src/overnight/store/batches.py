@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,13 @@ async def count_unanswered(session: Session) -> int:
     return count
 
 
+async def measure_owner(session: Session, owner: int) -> tuple[int, int]:
+    """How many unfinished batches an owner has, and how many of their requests are not answered."""
+    row = await session.row(_SQL["measure_owner"], owner=owner)
+    assert row is not None
+    return row["batches"], row["requests"]
+
+
 async def find_unfinished_of_file(session: Session, input_file: int) -> UUID | None:
     """The id of the unfinished batch that was made from a file."""
     row = await session.row(_SQL["find_unfinished_of_file"], input_file=input_file)
@@ -48,6 +56,22 @@ async def find_unfinished_retry(session: Session, owner: int, batch: UUID) -> UU
     return None if row is None else row["id"]
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a batch is promised when it is created; no change of a setting changes it."""
+
+    completion_window: str
+    """As it is shown."""
+    window: timedelta | None
+    output_expires_after: int | None
+    """Seconds."""
+    retention: timedelta
+    most_requests: int
+    line_bytes: int
+    results_bytes: int | None
+    """Of all its responses; None: no limit."""
+
+
 async def create(
     session: Session,
     *,
@@ -56,13 +80,10 @@ async def create(
     target: str,
     endpoint: str,
     input_file: tuple[int, UUID] | None,
-    completion_window: str,
-    window: timedelta,
     metadata: dict[str, str],
     defaults: dict[str, Any],
     total: int,
-    output_expires_after: int | None,
-    retention: timedelta,
+    terms: Terms,
     model: str | None = None,
     unresolved: bool = False,
     retry_of: UUID | None = None,
@@ -80,16 +101,13 @@ async def create(
         endpoint=endpoint,
         input_file=None if input_file is None else input_file[0],
         input_file_id=None if input_file is None else input_file[1],
-        completion_window=completion_window,
-        window=window,
         metadata=metadata,
         defaults=defaults,
         total=total,
-        output_expires_after=output_expires_after,
-        retention=retention,
         model=model,
         unresolved=unresolved,
         retry_of=retry_of,
+        **asdict(terms),
     )
     assert row is not None
     return int(row["no"])

@@ -73,6 +73,8 @@ class LeasedBatch:
     due: datetime
     """The end of its window, or a moment long after its creation."""
     pace: Pace
+    results_left: int | None = None
+    """Bytes of responses that it may still store; None: there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ def _batch(row: Row) -> LeasedBatch:
         expires_at=row["expires_at"],
         due=row["due"].replace(tzinfo=UTC),
         pace=_pace(row),
+        results_left=row["results_left"],
     )
 
 

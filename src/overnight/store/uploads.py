@@ -8,7 +8,7 @@ from uuid import UUID
 
 from overnight.store import files
 from overnight.store.files import Finding
-from overnight.store.pool import Row, Store
+from overnight.store.pool import Row, Session, Store
 from overnight.store.statements import load
 
 _SQL = load("upload")
@@ -27,11 +27,31 @@ class UploadEnded(Exception):
     """The upload was completed or cancelled, or has expired."""
 
 
+async def count_begun(session: Session, owner: int, most: int) -> tuple[int, float | None]:
+    """How many uploads an owner began within the last hour, and in how many seconds there are fewer than `most`."""
+    row = await session.row(_SQL["count_begun"], owner=owner, most=most)
+    assert row is not None
+    return row["begun"], row["wait"]
+
+
+async def note_begun(session: Session, owner: int) -> None:
+    """Count an upload that an owner begins."""
+    await session.run(_SQL["note_begun"], owner=owner)
+
+
+async def measure_stored(session: Session, owner: int) -> int:
+    """Bytes of the input files that an owner keeps, or has announced."""
+    row = await session.row(_SQL["measure_stored"], owner=owner)
+    assert row is not None
+    stored: int = row["bytes"]
+    return stored
+
+
 async def create(
-    store: Store, upload_id: UUID, owner: int, filename: str, size: int, file_lives: timedelta | None
+    where: Store | Session, upload_id: UUID, owner: int, filename: str, size: int, file_lives: timedelta | None
 ) -> None:
     """Make an upload to which parts can be added."""
-    await store.run(
+    await where.run(
         _SQL["insert_upload"],
         id=upload_id,
         owner=owner,

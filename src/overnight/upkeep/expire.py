@@ -14,7 +14,9 @@ class Expire:
         self._deps = deps
 
     async def round(self) -> bool:
-        """Close up to 100 batches."""
+        """Close up to 100 batches; while batches are turned off, windows wait."""
+        if not self._deps.limits.enabled:
+            return False
         closed = await batches.close_if_window_ended(self._deps.store, self._deps.only())
         for row in closed:
             events.tell("batch_closed", batch=ids.show(ids.BATCH, row["id"]), unanswered=row["unanswered"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -67,7 +68,10 @@ class _Checking:
     ) -> None:
         self._store = store
         self._planner = planner
-        self._limits = limits
+        # The limits of today, but for what the batch was promised when it was created.
+        self._limits = copy.copy(limits)
+        self._limits.line_bytes = row["line_bytes"] or limits.line_bytes
+        self._most_requests = row["most_requests"] or limits.intake
         self._worker = worker
         self._row = row
         self._ingest = Ingest(store, worker, row["no"])
@@ -75,7 +79,7 @@ class _Checking:
         self._check = BatchCheck(
             row["endpoint"],
             lambda name: resolve(served, name, target),
-            limits.line_bytes,
+            self._limits.line_bytes,
             lacks_of=lambda model: lacks_of(served, model),
         )
 
@@ -101,8 +105,8 @@ class _Checking:
         if file.problem_count:
             self._check.problems += file.problems
             self._check.problem_count += file.problem_count
-        elif file.lines > self._limits.intake:
-            most = self._limits.intake
+        elif file.lines > self._most_requests:
+            most = self._most_requests
             self._note("too_many_requests", f"The file holds {file.lines:,} requests; a batch may hold {most:,}.")
         elif file.checks >= CHECKS or await self._passes_new_checks(file):
             await self._read_lines(file)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import select
 import socket
+from collections.abc import Callable
 from time import monotonic
 from typing import Protocol, cast
 
@@ -69,7 +70,7 @@ class Connection(asyncio.Protocol):
         "keep_seconds",
     )
 
-    def __init__(self, keeper: Keeper, most_bytes: int, keep_seconds: float) -> None:
+    def __init__(self, keeper: Keeper, most_bytes: Callable[[], int], keep_seconds: float) -> None:
         self._keeper = keeper
         self._most_bytes = most_bytes
         self.keep_seconds = keep_seconds
@@ -206,13 +207,13 @@ class Connection(asyncio.Protocol):
         """The head is whole: refuse a body that is announced as too large."""
         self._headers_complete = True
         length = self._headers.get(b"content-length")
-        if length is not None and (len(length) > 18 or int(length) > self._most_bytes):
+        if length is not None and (len(length) > 18 or int(length) > self._most_bytes()):
             self._refuse_size()
 
     def on_body(self, part: bytes) -> None:
         """A part of the body."""
         self._size += len(part)
-        if self._size > self._most_bytes:
+        if self._size > self._most_bytes():
             self._body.clear()
             self._refuse_size()
         else:
@@ -228,7 +229,7 @@ class Connection(asyncio.Protocol):
         self._reusable = self._parser.should_keep_alive()
 
     def _refuse_size(self) -> None:
-        self._fault = (BrokenKind.TOO_LARGE, f"The server's reply is larger than {self._most_bytes:,} bytes.")
+        self._fault = (BrokenKind.TOO_LARGE, f"The server's reply is larger than {self._most_bytes():,} bytes.")
 
     # -- the end of a reply ------------------------------------------------------------------------------------
 
@@ -267,7 +268,7 @@ class Connection(asyncio.Protocol):
         encoding = headers.get(b"content-encoding")
         if encoding is not None and body:
             try:
-                body = decode_body(body, encoding.decode("latin-1"), self._most_bytes)
+                body = decode_body(body, encoding.decode("latin-1"), self._most_bytes())
             except TooLargeDecodedError:
                 self._refuse_size()
             except UndecodableError as error:

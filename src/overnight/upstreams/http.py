@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 
+from overnight.domain.limits import MIB
 from overnight.upstreams.address import read_address
 from overnight.upstreams.call import Broken, BrokenKind, Call, Endpoint, Reply
 from overnight.upstreams.connection import Connection
@@ -38,12 +39,14 @@ class Pool:
         *,
         most_connections: int = 20_000,
         connect_timeout: float = 10.0,
-        most_reply_bytes: int = 64 * 1024 * 1024,
+        most_reply_bytes: Callable[[], int] = lambda: 64 * MIB,
         idle_seconds: float = 4.0,
         sweep_seconds: float = 1.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Times are in seconds. `idle_seconds` stays below the 5 s after which uvicorn closes an idle connection.
+
+        `most_reply_bytes` is asked while replies come: what it returns may change.
 
         `environment` names the proxies; None is the process's own. ValueError when the endpoint's certificates or
         the proxy make no sense.

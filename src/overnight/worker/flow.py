@@ -199,6 +199,8 @@ class Batch:
         self.keep_pace(leased.pace)
         self.closed = False
         """Nothing of it starts any more, here."""
+        self.results_left = leased.results_left
+        """Bytes of responses that it may still store, as far as this process knows; None: there is no limit."""
         self.forgotten = False
         """It belongs to others: whatever still ends is ignored."""
         self.sources: dict[Flow, Source] = {}
@@ -219,6 +221,24 @@ class Batch:
     def may_start(self, now: float) -> bool:
         """Whether its requests may start at a moment of the monotonic clock."""
         return not self.closed and (self.closes is None or now < self.closes)
+
+    @property
+    def is_full(self) -> bool:
+        """It stores no more responses."""
+        return self.results_left is not None and self.results_left <= 0
+
+    def has_room_for(self, size: int) -> bool:
+        """Take the room of a response of so many bytes; the first one that finds none leaves none to any other."""
+        if self.results_left is None:
+            return True
+        fits = size <= self.results_left
+        self.results_left = self.results_left - size if fits else 0
+        return fits
+
+    def note_results_left(self, left: int | None) -> None:
+        """Hear what the database knows, where other processes store responses too."""
+        if self.results_left is not None and left is not None:
+            self.results_left = min(self.results_left, left)
 
 
 class Flow:

@@ -264,6 +264,7 @@ class Lessee:
             closes = None if ends is None else self._clock.monotonic_of(ends)
             due = self._clock.monotonic_of(leased.batch.due)
             batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes, due)
+        batch.note_results_left(leased.batch.results_left)
         # A batch that was paused while some of its requests ran, and goes on now.
         batch.closed = False
         return batch

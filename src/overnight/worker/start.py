@@ -17,7 +17,7 @@ from overnight.domain import events, ids, result
 from overnight.domain.body import prepare, read_request
 from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.limits import Limits
-from overnight.domain.outcome import Again, Done, GiveUp, Try, decide
+from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_room
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
 from overnight.store.life import Life
@@ -81,6 +81,9 @@ class Starter:
                 batch = request.block.source.batch
                 if not batch.may_start(now):
                     self._held.close(batch)
+                elif batch.is_full:
+                    flow.reserve.popleft()
+                    self._refuse(request, now)
                 elif request.alone and not self._may_run_alone(request):
                     break
                 else:
@@ -93,7 +96,7 @@ class Starter:
 
     def _room(self, flow: Flow, now: float) -> int:
         held = self._held
-        if now < flow.held_until or not self._life.may_start():
+        if now < flow.held_until or not self._life.may_start() or not self._limits.slots:
             return 0
         if held.alone is not None and self._keeps_others_waiting(held.alone, now):
             return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
@@ -203,9 +206,13 @@ class Starter:
         batch = block.source.batch
         started_ms = self._clock.milliseconds(request.started)
         request_id = ids.new_text(ids.REQUEST, started_ms)
+        text = result.of_try(batch.id, request.line, request.custom_id, request_id, tried)
+        if tried.code is None and not batch.has_room_for(len(text)):
+            tried = without_room(tried)
+            text = result.of_try(batch.id, request.line, request.custom_id, request_id, tried)
         answer = Answer(
             line=request.line,
-            text=result.of_try(batch.id, request.line, request.custom_id, request_id, tried),
+            text=text,
             kind=OUTPUT if tried.code is None else ERROR,
             tries=min(request.tries, MOST_TRIES_STORED),
             status=tried.status,
@@ -216,6 +223,19 @@ class Starter:
         )
         self._held.bytes -= len(request.text)
         self._recorder.add(block, answer, now)
+
+    def _refuse(self, request: Request, now: float) -> None:
+        """Answer a request that was written down and is not sent: its batch has no room for what would come."""
+        source = request.block.source
+        source.in_flight -= 1
+        source.flow.in_flight -= 1
+        request.sent -= 1
+        self._held.unsent.append((source.batch.no, request.group, request.line))
+        if request is self._held.alone:
+            self._held.alone = None
+        request.custom_id = read_request(request.text).custom_id
+        request.started = now
+        self._answer(request, without_room(None), now)
 
     def _try_again(
         self, request: Request, tried: Try, until: float, now: float, *, counted: bool = True, lost: bool = False

@@ -21,7 +21,7 @@ from overnight.api.openapi.terms import (
 from overnight.batches import request
 from overnight.domain import direct, ids
 from overnight.domain.bodies import BODIES
-from overnight.domain.errors import ANSWERS
+from overnight.domain.codes import ANSWERS
 from overnight.domain.fields import KEPT_SECONDS
 from overnight.domain.limits import LONGEST_CUSTOM_ID, MOST_PROBLEMS
 from overnight.domain.line_schemas import LINE_SCHEMAS
@@ -102,7 +102,7 @@ _BATCH = record(
             )
         ),
         "input_file_id": nullable(public_id(ids.FILE, "Null for requests that came in the call itself.")),
-        "completion_window": text(pattern="^[0-9]+h$"),
+        "completion_window": text(pattern="^([0-9]+h|none)$"),
         "status": one_of(Status),
         "output_file_id": nullable(public_id(ids.FILE, "The responses, once it has ended and there are any.")),
         "error_file_id": nullable(public_id(ids.FILE, "The errors, once it has ended and there are any.")),
@@ -125,7 +125,10 @@ _BATCH = record(
 
 _COMMON: dict[str, Schema] = {
     "completion_window": nullable(
-        text("How long requests may start; `24h` by default.", pattern=f"^{request.WINDOW.pattern}$")
+        text(
+            "How long requests may start. `24h` is what the operator has set; `none` only where windows are lifted.",
+            pattern=f"^({request.WINDOW.pattern}|none)$",
+        )
     ),
     "metadata": nullable(_METADATA),
     "output_expires_after": nullable(

@@ -10,8 +10,8 @@ from overnight.api.openapi.shared import BATCH_ID, RANGES, downloads, page_param
 from overnight.api.openapi.terms import JSON, JSONL, Operation, answer, array, one_of, parameter, ref, text, whole
 from overnight.batches.find import LONGEST_SEARCH
 from overnight.domain import ids
+from overnight.domain.codes import PROBLEMS
 from overnight.domain.errors import (
-    PROBLEMS,
     BadRequest,
     BatchGone,
     BatchNotFound,
@@ -29,6 +29,8 @@ from overnight.domain.errors import (
     RangeNotSatisfiable,
     Refusal,
     TooLarge,
+    TooManyBatches,
+    TooManyQueued,
     TooManyRequests,
     UnknownParameter,
     UnsupportedMediaType,
@@ -47,6 +49,8 @@ _STARTS: tuple[type[Refusal], ...] = (
     DuplicateBatch,
     TooManyRequests,
     CapacityExceeded,
+    TooManyBatches,
+    TooManyQueued,
     InsufficientStorage,
 )
 

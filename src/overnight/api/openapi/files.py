@@ -28,9 +28,11 @@ from overnight.domain.errors import (
     InvalidJSON,
     InvalidParameter,
     MissingParameter,
+    NoRoomForFile,
     RangeNotSatisfiable,
     Refusal,
     TooLarge,
+    TooManyUploads,
     UnknownParameter,
     UnsupportedMediaType,
     UploadNotFound,
@@ -97,7 +99,7 @@ OPERATIONS: dict[str, Operation] = {
     "upload": Operation(
         "files",
         shows("File", "The file, with what is wrong with it."),
-        (EmptyFile, *_AS_IT_COMES),
+        (EmptyFile, TooManyUploads, NoRoomForFile, *_AS_IT_COMES),
         body={_FORM: _UPLOAD_FORM},
         more={"encoding": {"file": {"contentType": "application/jsonl"}}},
         says="The file is checked while it streams in. Problems don't refuse it: they are in `problems`, and a batch "
@@ -130,7 +132,7 @@ OPERATIONS: dict[str, Operation] = {
     "create_upload": Operation(
         "uploads",
         shows("Upload", "The upload; it waits for its parts."),
-        (EmptyFile, *_JSON_CALL),
+        (EmptyFile, TooManyUploads, NoRoomForFile, *_JSON_CALL),
         body={JSON: _NEW_UPLOAD},
         example={"bytes": 1_000_000, "filename": "a.jsonl", "mime_type": "application/jsonl", "purpose": "batch"},
     ),

@@ -18,7 +18,7 @@ from overnight.api.openapi.terms import (
     yes_or_no,
 )
 from overnight.domain import ids
-from overnight.domain.errors import PROBLEMS
+from overnight.domain.codes import PROBLEMS
 from overnight.domain.limits import PROBLEMS_SHOWN_ON_FILE
 from overnight.domain.targets import TARGETS
 

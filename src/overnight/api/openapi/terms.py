@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.api import errors
-from overnight.domain.errors import Forbidden, InternalError, NotReady, Refusal
+from overnight.domain.errors import BatchesOff, Forbidden, InternalError, NotReady, Refusal
 
 Schema = dict[str, Any]
 JSON = "application/json"
@@ -173,7 +173,8 @@ def show(operation: Operation, name: str, summary: str, *, has_body: bool = True
 
 def _refused(operation: Operation) -> dict[str, Schema]:
     found: dict[int, list[type[Refusal]]] = {}
-    for kind in operation.refusals:
+    turned_off = (BatchesOff,) if operation.tag in ("batches", "results", "files", "uploads") else ()
+    for kind in (*operation.refusals, *turned_off):
         found.setdefault(kind.status, []).append(kind)
     shown = {}
     for status, kinds in found.items():

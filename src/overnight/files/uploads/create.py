@@ -6,16 +6,23 @@ import time
 
 from overnight.domain import ids
 from overnight.domain.errors import UploadNotPending
+from overnight.domain.limits import Limits
+from overnight.files import allowance
 from overnight.files.uploads.find import COMPLETED, Upload, get
 from overnight.files.uploads.request import NewUpload
 from overnight.store import uploads
 from overnight.store.pool import Store
 
 
-async def create(store: Store, owner: int, new: NewUpload) -> Upload:
-    """Make an upload that waits for its parts."""
+async def create(store: Store, limits: Limits, owner: int, new: NewUpload) -> Upload:
+    """Make an upload that waits for its parts; the room for its file is held as long as it waits.
+
+    Raises TooManyUploads and NoRoomForFile.
+    """
     upload_id = ids.new(time.time_ns() // 1_000_000)
-    await uploads.create(store, upload_id, owner, new.filename, new.bytes, new.file_lives)
+    await allowance.begin(store, limits, owner)
+    async with allowance.room_for(store, limits, owner, new.bytes) as where:
+        await uploads.create(where, upload_id, owner, new.filename, new.bytes, new.file_lives)
     return await get(store, owner, ids.show(ids.UPLOAD, upload_id))
 
 

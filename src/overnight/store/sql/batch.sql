@@ -14,8 +14,15 @@ FROM batch
 WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
     AND ends_as IS NULL;
 
+-- name: measure_owner
+-- What an owner has that is not finished: batches, and requests accepted and not yet answered, as above.
+SELECT count(*) AS batches,
+    coalesce(sum(total - completed - failed - cancelled) FILTER (WHERE ends_as IS NULL), 0)::bigint AS requests
+FROM batch
+WHERE owner = :owner AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+
 -- name: find_unfinished_of_file
--- The one batch that an input file may have at a time.
+-- The one batch that an input file may have at a time, where that is so.
 SELECT id FROM batch
 WHERE input_file = :input_file
     AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
@@ -34,12 +41,14 @@ WITH today AS MATERIALIZED (
     SELECT open_day(days_since_1970(now()))
 )
 INSERT INTO batch (no, id, owner, target, endpoint, source, status, input_file, input_file_id, completion_window,
-    metadata, defaults, total, output_expires_after, retention, model, unresolved, retry_of, created_at, expires_at)
+    metadata, defaults, total, output_expires_after, retention, model, unresolved, retry_of, most_requests, line_bytes,
+    results_bytes, created_at, expires_at)
 SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint::text,
     CASE WHEN :input_file::bigint IS NULL THEN 'direct' ELSE 'file' END, 'validating',
     :input_file::bigint, :input_file_id::uuid, :completion_window::text, :metadata::jsonb, :defaults::jsonb,
     :total::integer, :output_expires_after::integer, :retention::interval, :model::text, :unresolved::boolean,
-    :retry_of::uuid, now(), now() + :window::interval
+    :retry_of::uuid, :most_requests::bigint, :line_bytes::integer, :results_bytes::bigint,
+    now(), now() + :window::interval
 FROM today
 RETURNING no;
 
@@ -176,7 +185,8 @@ UPDATE batch b
 SET validator = alive.no
 FROM next, alive
 WHERE b.no = next.no
-RETURNING b.no, b.id, b.owner, b.endpoint, b.source, b.unresolved, b.model, b.total, b.input_file, b.input_file_id;
+RETURNING b.no, b.id, b.owner, b.endpoint, b.source, b.unresolved, b.model, b.total, b.input_file, b.input_file_id,
+    b.most_requests, b.line_bytes;
 
 -- name: hold_validating
 -- Nobody changes the batch's state before the caller has committed its blocks.

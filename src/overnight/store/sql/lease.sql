@@ -72,7 +72,8 @@ WITH RECURSIVE alive AS MATERIALIZED (
 SELECT alive.no AS alive, now() AS now, l.batch, l.seq, l.model, l.leases, l.lines, l.data,
     b.id, b.owner, b.endpoint, b.defaults, b.expires_at, b.due,
     b.total - b.completed - b.failed - b.cancelled AS unanswered, b.completed + b.failed AS answered,
-    extract(epoch FROM now() - b.in_progress_at)::float8 AS seconds
+    extract(epoch FROM now() - b.in_progress_at)::float8 AS seconds,
+    b.results_bytes - b.output_bytes AS results_left
 FROM (SELECT max(no) AS no FROM alive) AS alive
     LEFT JOIN leased l ON true
     LEFT JOIN batch b ON b.no = l.batch

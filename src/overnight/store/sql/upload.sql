@@ -3,6 +3,32 @@
 INSERT INTO upload (id, owner, filename, bytes, state, file_lives, expires_at, until)
 VALUES (:id, :owner, :filename, :bytes, 'pending', :file_lives, now() + :open::interval, now() + :open);
 
+-- name: count_begun
+-- Uploads that an owner began within the last hour, and in how many seconds there are fewer than `most` of them.
+SELECT count(*) AS begun, extract(epoch FROM (
+    SELECT at FROM upload_begun
+    WHERE owner = :owner AND at > now() - interval '1 hour'
+    ORDER BY at DESC OFFSET :most - 1 LIMIT 1
+) + interval '1 hour' - now())::float8 AS wait
+FROM upload_begun
+WHERE owner = :owner AND at > now() - interval '1 hour';
+
+-- name: note_begun
+-- An owner begins an upload; those that count no more are forgotten.
+WITH forgotten AS (
+    DELETE FROM upload_begun WHERE owner = :owner AND at <= now() - interval '1 hour'
+)
+INSERT INTO upload_begun (owner) VALUES (:owner);
+
+-- name: measure_stored
+-- Bytes of an owner's input files, and of those that are announced and on their way in parts.
+SELECT (
+    SELECT coalesce(sum(bytes), 0) FROM file
+    WHERE owner = :owner AND state = 'ready' AND purpose = 'batch' AND (expires_at IS NULL OR expires_at > now())
+)::bigint + (
+    SELECT coalesce(sum(bytes), 0) FROM upload WHERE owner = :owner AND state = 'pending' AND until > now()
+)::bigint AS bytes;
+
 -- name: find_upload
 -- One upload as its owner sees it: it has expired as soon as its time is over.
 SELECT no, id, owner, filename, bytes, file_id, file_lives, created_at, expires_at,

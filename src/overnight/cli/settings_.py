@@ -1,0 +1,132 @@
+"""`overnight settings`: list the settings that can be changed while everything runs, set some, set some back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from overnight.cli import output
+from overnight.cli.connect import Json
+from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
+from overnight.cli.serve import run_loop
+from overnight.domain import settings_table
+from overnight.domain.errors import BadRequest
+from overnight.domain.settings_table import TABLE, Value
+from overnight.settings import Settings, data_dir
+from overnight.store import settings as stored
+from overnight.store.pool import Store
+
+TAKES_EFFECT = "Every process takes it over within ten seconds."
+
+app = typer.Typer(help="The settings that can be changed while everything runs.", add_completion=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The database that holds the settings: the options that were given before a subcommand, or to it."""
+
+    data: Path | None = None
+    database_url: str | None = None
+    postgres_bin: Path | None = None
+
+    def within(self, given: Where) -> Where:
+        """These options where they were given, else those of `given`."""
+        return Where(
+            self.data or given.data, self.database_url or given.database_url, self.postgres_bin or given.postgres_bin
+        )
+
+
+@app.callback(invoke_without_command=True)
+def settings(
+    context: typer.Context,
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+    json: Json = False,
+) -> None:
+    """List the settings, or change some with `set` and `reset`; no process needs to be started again for it."""
+    context.obj = Where(data, database_url, postgres_bin)
+    if context.invoked_subcommand is None:
+        _list(run_loop(_in_database(context.obj, stored.read)), json)
+
+
+@app.command("set")
+def set_(
+    context: typer.Context,
+    pairs: Annotated[list[str], typer.Argument(metavar="NAME VALUE [NAME VALUE]...", show_default=False)],
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+) -> None:
+    """Set some settings: all of them, or none where one cannot be."""
+    values = _read(pairs)
+    where = Where(data, database_url, postgres_bin).within(context.obj)
+    run_loop(_in_database(where, lambda store: stored.change(store, values)))
+    for name, value in values.items():
+        output.say(f"{name} is {settings_table.find(name).shown(value)}.")
+    output.say(TAKES_EFFECT)
+
+
+@app.command("reset")
+def reset(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    data: DataDir = None,
+    database_url: DatabaseUrl = None,
+    postgres_bin: PostgresBin = None,
+) -> None:
+    """Set some settings back to their defaults."""
+    try:
+        found = [settings_table.find(name) for name in names]
+    except BadRequest as e:
+        raise typer.BadParameter(e.message) from None
+    where = Where(data, database_url, postgres_bin).within(context.obj)
+    run_loop(_in_database(where, lambda store: stored.reset(store, [setting.name for setting in found])))
+    for setting in found:
+        output.say(f"{setting.name} is {setting.shown(setting.default)}.")
+    output.say(TAKES_EFFECT)
+
+
+def _read(pairs: list[str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    if len(pairs) % 2:
+        raise typer.BadParameter(f"{pairs[-1]} has no value. Give pairs of NAME and VALUE.")
+    for name, text in zip(pairs[::2], pairs[1::2], strict=True):
+        if name in values:
+            raise typer.BadParameter(f"{name} is given twice.")
+        try:
+            values[name] = settings_table.find(name).read(text)
+        except BadRequest as e:
+            raise typer.BadParameter(e.message) from None
+    return values
+
+
+def _list(found: Mapping[str, object], as_json: bool) -> None:
+    values = settings_table.in_force(found)
+    if as_json:
+        output.as_json([_as_json(setting, values[setting.name]) for setting in TABLE])
+        return
+    output.table(
+        ("name", "value", "default", "bounds", ""),
+        ((s.name, s.shown(values[s.name]), s.shown(s.default), f"{s.bounds} {s.unit}".rstrip(), s.says) for s in TABLE),
+    )
+
+
+def _as_json(setting: settings_table.Setting, value: Value) -> dict[str, Any]:
+    bounds = {} if setting.is_switch else {"least": setting.least, "most": setting.most, "unit": setting.unit}
+    kind = "switch" if setting.is_switch else "number"
+    shown = {"name": setting.name, "value": value, "default": setting.default, "type": kind}
+    return {**shown, **bounds, "description": setting.says}
+
+
+async def _in_database(where: Where, do: Callable[[Store], Awaitable[Any]]) -> Any:
+    from overnight.server import opened_store, prepare_data_dir
+
+    chosen = Settings(data_dir=data_dir(where.data), database_url=where.database_url, postgres_bin=where.postgres_bin)
+    prepare_data_dir(chosen.data_dir)
+    async with opened_store(chosen) as store:
+        return await do(store)

@@ -1,0 +1,148 @@
+"""A process follows the settings of the database, wherever they were changed, and pauses where its disk is full."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from overnight import current_limits
+from overnight.current_limits import CurrentLimits, disk_is_low
+from overnight.domain.errors import Unusable
+from overnight.domain.limits import GIB, KIB, Limits
+from overnight.domain.settings_table import TABLE
+from overnight.server import running
+from overnight.settings import Part, Settings, Upstream
+from overnight.store import settings
+from overnight.store.pool import Store
+
+
+def following(store: Store, **given: int) -> tuple[Limits, CurrentLimits]:
+    limits = Limits(**given)  # type: ignore[arg-type]
+    return limits, CurrentLimits(store, limits, lambda: False)
+
+
+async def test_every_process_has_a_change_after_its_next_look_and_needs_no_restart(store: Store) -> None:
+    processes = [following(store) for _ in range(3)]
+    for _, current in processes:
+        await current.round()
+    await settings.change(store, {"BATCH_MAX_LINE_KB": 9, "BATCH_ENABLED": False})
+    for limits, current in processes:
+        await current.round()
+        assert (limits.line_bytes, limits.enabled) == (9 * KIB, False)
+    await settings.reset(store, ["BATCH_MAX_LINE_KB"])
+    for limits, current in processes:
+        await current.round()
+        assert (limits.line_bytes, limits.enabled) == (Limits().line_bytes, False)
+
+
+async def test_a_look_comes_often_enough_for_what_is_promised() -> None:
+    assert current_limits.REFRESH_EVERY <= 3
+
+
+async def test_what_a_process_was_started_with_stays(store: Store) -> None:
+    limits, current = following(store, intake=7, slots=3)
+    await settings.change(store, {"BATCH_MAX_REQUESTS": 5})
+    await current.round()
+    assert (limits.intake, limits.slots, limits.batch_requests) == (7, 3, 5)
+
+
+async def test_nothing_starts_while_batches_are_off_or_the_disk_is_full(store: Store) -> None:
+    limits, low = Limits(slots=5), False
+    current = CurrentLimits(store, limits, lambda: low)
+    await settings.change(store, {"BATCH_ENABLED": False})
+    await current.round()
+    assert limits.slots == 0
+    await settings.change(store, {"BATCH_ENABLED": True})
+    low = True
+    await current.round()
+    assert limits.slots == 0
+    low = False
+    await current.round()
+    assert limits.slots == 5
+
+
+async def test_without_a_database_the_last_known_settings_hold_and_the_disk_is_still_looked_at(store: Store) -> None:
+    low = False
+    limits = Limits(slots=5)
+    current = CurrentLimits(store, limits, lambda: low)
+    await settings.change(store, {"BATCH_MAX_REQUESTS": 5})
+    await current.round()
+    await store.close()
+    low = True
+    assert await current.round() is False
+    assert (limits.batch_requests, limits.slots) == (5, 0)
+
+
+async def test_the_environment_gives_the_first_value_only(store: Store) -> None:
+    limits, current = following(store)
+    await current.take_first({"BATCH_MAX_REQUESTS": "11", "BATCH_RETENTION_DAYS": "", "PATH": "/bin"})
+    await current.round()
+    assert limits.batch_requests == 11
+    await settings.change(store, {"BATCH_MAX_REQUESTS": 12})
+    await current.take_first({"BATCH_MAX_REQUESTS": "not even read"})
+    await settings.reset(store, ["BATCH_RETENTION_DAYS"])
+    await current.take_first({"BATCH_RETENTION_DAYS": "3"})
+    await current.round()
+    assert (limits.batch_requests, limits.retention) == (12, Limits().retention)
+
+
+async def test_a_process_does_not_start_with_a_first_value_that_cannot_be_taken(store: Store) -> None:
+    _, current = following(store)
+    with pytest.raises(Unusable, match=r"BATCH_ENABLED must be on or off.*environment"):
+        await current.take_first({"BATCH_MAX_REQUESTS": "11", "BATCH_ENABLED": "perhaps"})
+    assert await settings.read(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "low"),
+    [
+        (100 * GIB, GIB, False),
+        (100 * GIB, GIB - 1, True),
+        (10 * GIB, GIB // 2, False),
+        (10 * GIB, GIB // 2 - 1, True),
+    ],
+)
+def test_a_disk_is_low_below_a_gibibyte_or_on_a_small_one_below_a_twentieth(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, total: int, free: int, low: bool
+) -> None:
+    class Usage:
+        pass
+
+    usage = Usage()
+    usage.total, usage.free = total, free  # type: ignore[attr-defined]
+    monkeypatch.setattr("overnight.current_limits.shutil.disk_usage", lambda _: usage)
+    assert disk_is_low(tmp_path) is low
+
+
+def test_every_setting_can_be_given_in_the_environment() -> None:
+    assert all(setting.name.isupper() and setting.name.isascii() for setting in TABLE)
+
+
+@pytest.fixture
+def collector_as_before() -> Iterator[None]:
+    """A process tunes the collector for itself when it starts; the run of the tests is to keep its own."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("collector_as_before")
+@pytest.mark.parametrize("part", list(Part))
+async def test_a_process_of_whatever_part_follows_a_change_while_it_runs(
+    store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Part
+) -> None:
+    monkeypatch.setattr("overnight.server.REFRESH_EVERY", 0.01)
+    monkeypatch.setenv("BATCH_RETENTION_DAYS", "3")
+    nobody = Upstream("http://127.0.0.1:9/v1")
+    chosen = Settings(tmp_path, port=0, database_url=store_url, upstreams=(nobody,), parts=frozenset({part}))
+    async with running(chosen):
+        assert chosen.limits.retention.days == 3
+        await settings.change(store, {"BATCH_MAX_LINE_KB": 9})
+        async with asyncio.timeout(30):
+            while chosen.limits.line_bytes != 9 * KIB:
+                await asyncio.sleep(0.01)
