@@ -135,6 +135,7 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(opened_store(settings))
         life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
+        life.capped = lambda: settings.limits.per_model is not None
         await life.begin()
         stack.push_async_callback(_end_life, life)
         engines = engines_of(settings) if Part.WORKER in settings.parts else []

@@ -16,6 +16,7 @@ from overnight.store.pool import Session
 from overnight.worker import room
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Batch, Block, Flow, Request, Source
+from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import LanedSource
 from overnight.worker.stock import Places, Stock, note_more
@@ -43,6 +44,7 @@ class Lessee:
         held: Held,
         routes: Routes,
         limits: Limits,
+        grants: Grants,
         clock: Clock,
         only: Callable[[], int | None],
         give_up: Callable[[Request], None],
@@ -51,6 +53,7 @@ class Lessee:
         self._held = held
         self._routes = routes
         self._limits = limits
+        self._grants = grants
         self._clock = clock
         self._only = only
         self._give_up = give_up
@@ -99,7 +102,7 @@ class Lessee:
 
     def _wanted(self, route: Route) -> Wanted | None:
         now = monotonic()
-        if not route.offers or not route.is_up(now):
+        if not route.offers or not route.is_up(now) or self._limits.per_model == 0:
             return None
         flows = self._held.flows_of(route)
         lines = self._lines(route, flows)
@@ -174,11 +177,16 @@ class Lessee:
         return room.blocks_to_lease(lines, self._lines_each, self._bytes_each, left)
 
     def _full_models(self, flows: list[Flow]) -> list[str]:
-        """Models that have enough under a cap of their own, while their route has slots for others."""
+        """Models that have enough under their cap, or no slot for what they have, while their route has for others."""
         cap = self._limits.per_model
         if cap is None:
             return []
-        return [f.model for f in flows if not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low)]
+        return [
+            f.model
+            for f in flows
+            if (f.untaken and self._grants.is_waiting(f.model))
+            or not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low)
+        ]
 
     def _models_of_others(self, route: Route) -> tuple[str, ...]:
         return self._routes.models_of_others(route) if route.takes_any_model else ()

@@ -25,6 +25,7 @@ from overnight.upstreams.answer import read_reply
 from overnight.upstreams.http import Broken, Call, Reply
 from overnight.worker.clock import Clock
 from overnight.worker.flow import Flow, Request
+from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import bring_forward
 from overnight.worker.lease import POISON
@@ -45,6 +46,7 @@ class Starter:
         held: Held,
         life: Life,
         limits: Limits,
+        grants: Grants,
         clock: Clock,
         recorder: Recorder,
         ring: Callable[[], None],
@@ -53,6 +55,7 @@ class Starter:
         self._held = held
         self._life = life
         self._limits = limits
+        self._grants = grants
         self._clock = clock
         self._recorder = recorder
         self._ring = ring
@@ -61,6 +64,7 @@ class Starter:
         """Nothing starts any more."""
         self.cutting = False
         """What still runs is given up and goes back."""
+        self._given_up: set[Call] = set()
 
     # -- starting ----------------------------------------------------------------------------------------------
 
@@ -97,13 +101,10 @@ class Starter:
             return 0
         if held.alone is not None and self._keeps_others_waiting(held.alone, now):
             return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
-        limits = self._limits
         on_route = sum([len(sibling.running) for sibling in flow.siblings])
         room = flow.route.most_running(now) - on_route
-        room = min(room, self._recorder.most_running(limits.slots) - held.running)
-        if limits.per_model is not None:
-            room = min(room, limits.per_model - held.running_of(flow.model))
-        return room
+        room = min(room, self._recorder.most_running(self._limits.slots) - held.running)
+        return min(room, self._grants.room(flow))
 
     def _keeps_others_waiting(self, alone: Request, now: float) -> bool:
         """A request that is to run alone, unless its server is down and nobody knows for how long."""
@@ -131,6 +132,14 @@ class Starter:
         assert pool is not None
         pool.send(call)
 
+    def give_up_running(self) -> None:
+        """Others may take this worker for dead and run the same: stop what runs. It is no try, and may start again."""
+        for flow in self._held.flows.values():
+            for call in list(flow.running):
+                if flow.route.pool is not None and not call.ended:
+                    self._given_up.add(call)
+                    flow.route.pool.cancel(call)
+
     # -- what became of it -------------------------------------------------------------------------------------
 
     def _ended(self, call: Call, came: Reply | Broken) -> None:
@@ -140,6 +149,8 @@ class Starter:
         flow = source.flow
         now = monotonic()
         flow.route.tally.end(now)
+        given_up = call in self._given_up
+        self._given_up.discard(call)
         if source.batch.forgotten:
             return
         flow.running.discard(call)
@@ -161,14 +172,14 @@ class Starter:
                 flow.route.note_answer()
             self._answer(request, came_to, now)
         else:
-            self._failed(request, came_to, came, now)
+            self._failed(request, came_to, came, now, given_up or self.cutting)
         if was_alone:
             self.pump_all()
         else:
             for sibling in flow.siblings:
                 self.pump(sibling)
 
-    def _failed(self, request: Request, tried: Try, came: Reply | Broken, now: float) -> None:
+    def _failed(self, request: Request, tried: Try, came: Reply | Broken, now: float, given_up: bool) -> None:
         flow = request.block.source.flow
         events.tell("try_failed", code=tried.code, status=tried.status, route=flow.route.name)
         if tried.blames_route:
@@ -177,7 +188,7 @@ class Starter:
             flow.route.note_answer()
         if is_refusal(tried):
             flow.route.tally.refuse(tried.retry_after.total_seconds() if tried.retry_after else 0.0)
-        if self.cutting and isinstance(came, Broken):
+        if given_up and isinstance(came, Broken):
             self._hand_back(request, tried, now)
         elif tried.queued:
             self._wait_for_model(request, tried, now)
@@ -249,7 +260,7 @@ class Starter:
         self._answer(request, _poison(request), request.started)
 
     def _hand_back(self, request: Request, tried: Try, now: float) -> None:
-        """This process stops: whoever takes the request over starts it at once, and this was no try."""
+        """It was given up here: whoever takes the request over starts it at once, and this was no try."""
         self._try_again(request, tried, now, now, counted=False)
 
     def _wait_for_model(self, request: Request, tried: Try, now: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from overnight.catalog.routes import TEND_EVERY, WATCH_EVERY, Routes
+from overnight.domain import events
 from overnight.domain.limits import Limits
 from overnight.loops import Bell, repeat
 from overnight.store.answers import Fenced
@@ -16,6 +17,7 @@ from overnight.worker.attempt import Attempts
 from overnight.worker.clock import Clock
 from overnight.worker.connection import Connection
 from overnight.worker.flow import Request
+from overnight.worker.grants import Grants
 from overnight.worker.held import Held, Superseded
 from overnight.worker.lease import Lessee
 from overnight.worker.record import Recorder
@@ -25,6 +27,8 @@ from overnight.worker.watch import Watch
 LOOK_EVERY = 0.25
 """Seconds between two rounds when nothing rings."""
 BEAT_WITHIN = 5.0
+CUT_OFF_EVERY = 0.25
+"""Seconds between two looks whether others may take this worker for dead."""
 STORE_WITHIN = 5.0
 """Seconds after the grace in which a stopping worker stores its answers; more are needed only without a database."""
 
@@ -53,6 +57,7 @@ class Worker:
         """
         self._store = store
         self._life = life
+        self._limits = limits
         self._routes = routes
         self._outer_bell = bell
         self.bell = Bell()
@@ -64,9 +69,10 @@ class Worker:
         clock = Clock()
         self._held = Held(life.no)
         self._recorder = Recorder(self._held, self.bell.ring, on_committed)
-        self._starter = Starter(self._held, life, limits, clock, self._recorder, self.bell.ring)
-        self._lessee = Lessee(self._held, routes, limits, clock, only, self._starter.give_up)
-        self._attempts = Attempts(self._held, limits)
+        self._grants = Grants(self._held, limits, life)
+        self._starter = Starter(self._held, life, limits, self._grants, clock, self._recorder, self.bell.ring)
+        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._starter.give_up)
+        self._attempts = Attempts(self._held, limits, self._grants)
         self._watch = Watch(self._held, clock)
         life.running = lambda: self._held.running
         life.on_new_life.append(self._begin_anew)
@@ -115,6 +121,7 @@ class Worker:
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
                 group.create_task(repeat("signals", self._routes.watch, every=WATCH_EVERY))
                 group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self.bell))
+                group.create_task(repeat("cut off", self.give_up_if_cut_off, every=CUT_OFF_EVERY))
                 group.create_task(self._listen())
         finally:
             await self.close()
@@ -133,6 +140,13 @@ class Worker:
         except LOST:
             # The round tells of it; nothing starts meanwhile, since the last heartbeat grows old.
             return False
+        return False
+
+    async def give_up_if_cut_off(self) -> bool:
+        """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
+        if self._limits.per_model is not None and self._held.running and self._life.is_cut_off():
+            events.tell("worker_cut_off", running=self._held.running)
+            self._starter.give_up_running()
         return False
 
     async def tend_routes(self) -> bool:
@@ -189,6 +203,8 @@ class Worker:
         found |= await self._watch.let_go(session)
         if not self._starter.stopping:
             found |= await self._lessee.round(session)
+        await self._grants.round(session)
+        if not self._starter.stopping:
             found |= await self._attempts.round(session)
             self._starter.pump_all()
         done = self._starter.stopping and not self._held.running
@@ -210,7 +226,7 @@ class Worker:
             await self._outer_bell.wait(LOOK_EVERY * 1_000)
             self.wake()
 
-    def _begin_anew(self, _: int) -> None:
+    def _begin_anew(self, old: int) -> None:
         """What was held belongs to others: forget it, and give up what runs."""
         calls = self._held.begin(self._life.no)
         self._recorder.forget()
@@ -220,6 +236,8 @@ class Worker:
             pool = call.what.block.source.flow.route.pool
             if pool is not None:
                 pool.cancel(call)
+        # Only from here on others may have the slots of these calls.
+        self._grants.begin_anew(old)
         self._routes_bell.ring()
         self.wake()
 

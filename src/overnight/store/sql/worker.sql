@@ -3,8 +3,8 @@
 WITH registered AS (
     INSERT INTO worker (host, pid, version) VALUES (:host, :pid, :version) RETURNING no
 )
-INSERT INTO beat (worker, at, slots)
-SELECT no, now(), :slots FROM registered
+INSERT INTO beat (worker, at, slots, capped)
+SELECT no, now(), :slots, :capped FROM registered
 RETURNING worker AS no;
 
 -- name: hold_fence
