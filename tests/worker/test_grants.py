@@ -35,7 +35,7 @@ def set_cap(limits: Limits, cap: int | None) -> None:
 
 async def until(is_so: Callable[[], bool], *rigs: Rig) -> None:
     """Let workers work side by side until something is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(15):
         while not is_so():
             for rig in rigs:
                 await rig.worker.round()
@@ -66,15 +66,23 @@ class Turnstile:
         return await echo(asked)
 
 
+async def both_run(a: Rig, b: Rig, turnstile: Turnstile, each: int) -> None:
+    """The first took all slots; as its requests end, each comes to have its half."""
+    await until(lambda: a.worker.running == 2 * each, a)
+    await rounds(b, a, count=2)
+    turnstile.let_pass(each)
+    await until(lambda: (a.worker.running, b.worker.running) == (each, each), a, b)
+
+
 async def test_two_workers_fill_the_cap_together_and_never_exceed_it(store: Store, upstream: Upstream) -> None:
+    turnstile = Turnstile()
+    upstream.script = turnstile
     batch = await add_batch(store, [request(f"r{i}") for i in range(200)], of_each=20)
-    async with rigged(store, upstream, limits=capped(5)) as a, rigged(store, upstream, limits=capped(5)) as b:
-        gate = Gate()
-        upstream.script = gate
-        await until(lambda: (a.worker.running, b.worker.running) in {(2, 3), (3, 2)}, b, a)
-        gate.open()
+    async with rigged(store, upstream, limits=capped(6)) as a, rigged(store, upstream, limits=capped(6)) as b:
+        await both_run(a, b, turnstile, 3)
+        turnstile.let_pass(200)
         await until(lambda: len(upstream.asked) == 200 and a.worker.is_idle and b.worker.is_idle, a, b)
-    assert upstream.most_in_flight == 5
+    assert upstream.most_in_flight == 6
     assert (await results(store, batch)).keys() == names(200)
 
 
@@ -116,7 +124,7 @@ async def test_a_lowered_cap_kills_nothing_and_starts_nothing_until_below(store:
     limits = capped(6)
     await add_batch(store, [request(f"r{i}") for i in range(60)], of_each=10)
     async with rigged(store, upstream, limits=limits) as a, rigged(store, upstream, limits=limits) as b:
-        await until(lambda: (a.worker.running, b.worker.running) == (3, 3), b, a)
+        await both_run(a, b, turnstile, 3)
         set_cap(limits, 2)
         await rounds(a, b)
         assert upstream.in_flight == 6
@@ -125,9 +133,9 @@ async def test_a_lowered_cap_kills_nothing_and_starts_nothing_until_below(store:
             await until(lambda left=left: a.worker.running + b.worker.running == left, a, b)  # type: ignore[misc]
             await rounds(a, b, count=2)
             assert upstream.in_flight == left
-            assert len(upstream.asked) == 6
+            assert len(upstream.asked) == 9
         turnstile.let_pass(1)
-        await until(lambda: len(upstream.asked) == 7, a, b)
+        await until(lambda: len(upstream.asked) == 10, a, b)
         await rounds(a, b)
         assert upstream.in_flight == 2
 
@@ -171,21 +179,25 @@ async def test_a_cap_of_nothing_pauses_and_another_one_goes_on(store: Store, ups
     assert (await results(store, batch)).keys() == names(20)
 
 
-async def test_one_slot_goes_round_among_workers(store: Store, upstream: Upstream) -> None:
+async def test_one_slot_goes_round_among_workers(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grants, "TURN_SECONDS", 1)
+    turnstile = Turnstile()
+    upstream.script = turnstile
     batch = await add_batch(store, [request(f"r{i}") for i in range(60)], of_each=20)
-    sent: set[int] = set()
     async with rigged(store, upstream, limits=capped(1)) as a, rigged(store, upstream, limits=capped(1)) as b:
-        workers = {a.life.no: a, b.life.no: b}
-        while len(sent) < 2:
-            await rounds(a, b, count=1)
-            sent |= {no for no, rig in workers.items() if rig.worker.running or rig.committed}
-            if sent:
-                async with store.session() as session:
-                    # Its turn is over.
-                    await session.connection.execute("SELECT 1")
-            for rig in (a, b):
-                for grant in rig.worker._grants._grants.values():
-                    grant.seconds += 10
+        await until(lambda: a.worker.running == 1, a)
+        await rounds(b, count=1)
+        for had_it, waits in ((a, b), (b, a)):
+            assert had_it.worker.running == 1
+            turnstile.let_pass(1)
+            while not waits.worker.running:
+                await until(lambda: bool(a.worker.running + b.worker.running), a, b)
+                if had_it.worker.running:
+                    turnstile.let_pass(1)
+                    await rounds(a, b, count=1)
+        turnstile.let_pass(100)
         await until(lambda: len(upstream.asked) == 60 and a.worker.is_idle and b.worker.is_idle, a, b)
     assert upstream.most_in_flight == 1
     assert (await results(store, batch)).keys() == names(60)
@@ -208,11 +220,11 @@ async def test_the_slots_of_a_killed_worker_are_used_by_the_others(store: Store,
 
 
 async def test_what_a_frozen_worker_runs_counts_until_it_has_given_it_up(store: Store, upstream: Upstream) -> None:
-    gate = Gate()
-    upstream.script = gate
+    turnstile = Turnstile()
+    upstream.script = turnstile
     batch = await add_batch(store, [request(f"r{i}") for i in range(60)], of_each=10)
     async with rigged(store, upstream, limits=capped(6)) as frozen, rigged(store, upstream, limits=capped(6)) as other:
-        await until(lambda: (frozen.worker.running, other.worker.running) == (3, 3), other, frozen)
+        await both_run(frozen, other, turnstile, 3)
         old = frozen.life.no
         assert await declare_dead(store, old, AT_ONCE)
         await rounds(other)
@@ -221,7 +233,7 @@ async def test_what_a_frozen_worker_runs_counts_until_it_has_given_it_up(store: 
         await until(lambda: frozen.life.no != old, frozen)
         assert frozen.worker.running == 0
         await until(lambda: frozen.worker.running + other.worker.running == 6, frozen, other)
-        gate.open()
+        turnstile.let_pass(100)
         await until(lambda: frozen.worker.is_idle and other.worker.is_idle, frozen, other)
         await frozen.finish()
     assert (await results(store, batch)).keys() == names(60)
