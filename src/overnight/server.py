@@ -29,6 +29,7 @@ from overnight.settings import Part, Settings, check_host
 from overnight.store import accounts, embedded
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
+from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
 from overnight.store.migrate import migrate
 from overnight.store.pool import LOST, Store
 from overnight.upkeep.rounds import Upkeep, rounds
@@ -72,6 +73,8 @@ class Server:
         """There may be something new to run or to stop."""
         self.tidying = Bell()
         """There may be something new to check, seal or write out."""
+        self.configuring = Bell()  # a setting may have been changed
+        self.listener = Listener(store, {WORK: self.running, TIDY: self.tidying, SETTINGS: self.configuring})
         self.engines = engines
         self.worker: Worker | None = None
         self.follow: Round | None = None
@@ -237,6 +240,7 @@ def _telling(one: Round, bell: Bell) -> Round:
 def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """What runs in this process beside answering calls: the worker and the rounds of upkeep, each by its name."""
     settings = server.settings
+    yield "listen", server.listener.run()
     if Part.WORKER in settings.parts:
         server.worker = Worker(
             server.store,

@@ -86,7 +86,9 @@ async def test_two_workers_fill_the_cap_together_and_never_exceed_it(store: Stor
     assert (await results(store, batch)).keys() == names(200)
 
 
-async def test_the_first_request_of_a_model_starts_in_the_round_that_leases_it(store: Store, upstream: Upstream) -> None:
+async def test_the_first_request_of_a_model_starts_in_the_round_that_leased_it(
+    store: Store, upstream: Upstream
+) -> None:
     upstream.script = Gate()
     await add_batch(store, [request("a")])
     async with rigged(store, upstream, limits=capped(5)) as rig:

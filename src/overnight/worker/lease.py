@@ -29,6 +29,8 @@ MIX = 256
 are held only of owners of whom there is too little to have their share."""
 LOOK_EVERY = 0.5
 """Seconds between two looks for blocks when the last one found none."""
+IDLE_LOOK_EVERY = 3.0
+"""The same while nothing is held: whoever has new work rings."""
 LEAST_WAITING = 1_024
 """So many requests of a batch may wait for another try; with more of them no block of it is leased."""
 POISON = 3
@@ -114,7 +116,7 @@ class Lessee:
         short = self._held.more.get(route.name, set()) - stock.well_fed if are_several else set()
         if is_early and not short:
             return None
-        self._look_at[route.name, lines > 0] = now + LOOK_EVERY
+        self._look_at[route.name, lines > 0] = now + (LOOK_EVERY if self._held.batches else IDLE_LOOK_EVERY)
         if lines or short:
             # Where an owner is short, it comes first: without any requests it would lose turns.
             most = self._blocks(max(lines, ceil(stock.enough) * len(short)))

@@ -26,6 +26,8 @@ from overnight.worker.watch import Watch
 
 LOOK_EVERY = 0.25
 """Seconds between two rounds when nothing rings."""
+IDLE_LOOK_EVERY = 1.0
+"""The same while nothing is held."""
 BEAT_WITHIN = 5.0
 CUT_OFF_EVERY = 0.25
 """Seconds between two looks whether others may take this worker for dead."""
@@ -120,7 +122,7 @@ class Worker:
                 group.create_task(repeat("beat", self.beat, every=BEAT_EVERY))
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
                 group.create_task(repeat("signals", self._routes.watch, every=WATCH_EVERY))
-                group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self.bell))
+                group.create_task(repeat("work", self.round, every=self._look_every, bell=self.bell))
                 group.create_task(repeat("cut off", self.give_up_if_cut_off, every=CUT_OFF_EVERY))
                 group.create_task(self._listen())
         finally:
@@ -216,10 +218,17 @@ class Worker:
         """Ring when the next flush or the next try of a waiting request is due."""
         now = monotonic()
         due = self._held.next_due()
-        wait = self._recorder.wait(now) if due is None else min(self._recorder.wait(now), due - now)
+        waits = [] if due is None else [due - now]
+        if not self._recorder.is_empty:
+            waits.append(self._recorder.wait(now))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self.bell.ring)
+            self._timer = None
+        if waits:
+            self._timer = asyncio.get_running_loop().call_later(max(min(waits), 0.0), self.bell.ring)
+
+    def _look_every(self) -> float:
+        return IDLE_LOOK_EVERY if self.is_idle else LOOK_EVERY
 
     async def _listen(self) -> None:
         while True:
