@@ -16,7 +16,7 @@ from overnight.upkeep.rescue import Rescue
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
 
-QUIET = 4.0
+QUIET = 5.0
 """Seconds between two looks for what a bell tells of: it may go unheard."""
 
 
@@ -30,7 +30,7 @@ def rounds(deps: Upkeep) -> list[tuple[str, Round, Seconds]]:
         ("validate", paced(Validate(deps).round, 0.05), QUIET),
         ("seal", paced(Seal(deps).round, 0.05), QUIET),
         ("follow", paced(follow.round, 0.25), lambda: 1.0 if follow.is_busy else QUIET),
-        ("expire", paced(Expire(deps).round, 1.0), 2.0),
+        ("expire", paced(Expire(deps).round, 1.0), 3.0),
         ("foresee", paced(Foresee(deps).round, 30.0), 30.0),
         ("rescue", paced(Rescue(deps).round, 2.0), 2.0),
         ("purge", paced(Purge(deps).round, 30.0), 30.0),

@@ -29,7 +29,7 @@ MIX = 256
 are held only of owners of whom there is too little to have their share."""
 LOOK_EVERY = 0.5
 """Seconds between two looks for blocks when the last one found none."""
-IDLE_LOOK_EVERY = 3.0
+IDLE_LOOK_EVERY = 4.0
 """The same while nothing is held: whoever has new work rings."""
 LEAST_WAITING = 1_024
 """So many requests of a batch may wait for another try; with more of them no block of it is leased."""
