@@ -103,3 +103,21 @@ async def expect_end_of_sessions(store: Store, worker: int, name: str) -> None:
 async def release_ended(store: Store, prefix: str) -> bool:
     """Free slots of dead workers whose time is over or whose session, named `prefix` and its number, has ended."""
     return await store.run(_SQL["release_ended"], prefix=prefix) > 0
+
+
+async def hold(session: Session, worker: int, waits: dict[str, timedelta]) -> None:
+    """Let nobody start anything of some models for so long. Raises Fenced where the worker was declared dead."""
+    row = await session.row(_SQL["hold_models_if_alive"], worker=worker, models=list(waits), waits=list(waits.values()))
+    if not row["alive"]:  # type: ignore[index]  # it always gives a row
+        raise Fenced
+
+
+async def held(session: Session, models: Sequence[str]) -> dict[str, timedelta]:
+    """Those of some models of which nothing may start, and for how long."""
+    rows = await session.rows(_SQL["list_held_models"], models=models)
+    return {row["model"]: row["wait"] for row in rows}
+
+
+async def forget_models(store: Store) -> bool:
+    """Forget some models that nobody asked for in a day; says whether there were any."""
+    return await store.run(_SQL["forget_models"]) > 0

@@ -169,8 +169,9 @@ async def free_lingering(store: Store) -> bool:
 
 
 async def forget_dead(store: Store) -> bool:
-    """Remove some rows of workers that died long ago; says whether there were any."""
-    return await store.run(_SQL["forget_dead_workers"]) > 0
+    """Remove some rows of workers that died long ago, and of models that nobody uses; says whether there were any."""
+    models = await grants.forget_models(store)
+    return await store.run(_SQL["forget_dead_workers"]) > 0 or models
 
 
 async def give_back(session: Session, worker: int) -> None:

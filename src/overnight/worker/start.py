@@ -29,6 +29,7 @@ from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import bring_forward
 from overnight.worker.lease import POISON
+from overnight.worker.queued import Queued
 from overnight.worker.record import Recorder
 
 LONGEST_QUEUED_WAIT = timedelta(minutes=15)
@@ -47,6 +48,7 @@ class Starter:
         life: Life,
         limits: Limits,
         grants: Grants,
+        queued: Queued,
         clock: Clock,
         recorder: Recorder,
         ring: Callable[[], None],
@@ -56,6 +58,7 @@ class Starter:
         self._life = life
         self._limits = limits
         self._grants = grants
+        self._queued = queued
         self._clock = clock
         self._recorder = recorder
         self._ring = ring
@@ -266,8 +269,7 @@ class Starter:
     def _wait_for_model(self, request: Request, tried: Try, now: float) -> None:
         """The model waits for a machine: nothing of it starts for a while, and this was no try."""
         wait = min(tried.retry_after or LONGEST_QUEUED_WAIT, LONGEST_QUEUED_WAIT).total_seconds()
-        flow = request.block.source.flow
-        flow.held_until = max(flow.held_until, now + wait)
+        self._queued.hold(request.block.source.flow.model, now + wait)
         self._try_again(request, tried, now + wait, now, counted=False)
 
     def _unsend(self, request: Request, now: float) -> None:

@@ -20,6 +20,7 @@ from overnight.worker.flow import Request
 from overnight.worker.grants import Grants
 from overnight.worker.held import Held, Superseded
 from overnight.worker.lease import Lessee
+from overnight.worker.queued import Queued
 from overnight.worker.record import Recorder
 from overnight.worker.start import Starter
 from overnight.worker.watch import Watch
@@ -72,7 +73,10 @@ class Worker:
         self._held = Held(life.no)
         self._recorder = Recorder(self._held, self.bell.ring, on_committed)
         self._grants = Grants(self._held, limits, life)
-        self._starter = Starter(self._held, life, limits, self._grants, clock, self._recorder, self.bell.ring)
+        self._queued = Queued(self._held)
+        self._starter = Starter(
+            self._held, life, limits, self._grants, self._queued, clock, self._recorder, self.bell.ring
+        )
         self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._starter.give_up)
         self._attempts = Attempts(self._held, limits, self._grants)
         self._watch = Watch(self._held, clock)
@@ -113,6 +117,7 @@ class Worker:
         """There may be new work, a cancelled batch, or a server that came up."""
         self._lessee.look_now()
         self._watch.look_now()
+        self._queued.look_now()
         self.bell.ring()
 
     async def run(self) -> None:
@@ -205,6 +210,7 @@ class Worker:
         found |= await self._watch.let_go(session)
         if not self._starter.stopping:
             found |= await self._lessee.round(session)
+        await self._queued.round(session)
         await self._grants.round(session)
         if not self._starter.stopping:
             found |= await self._attempts.round(session)

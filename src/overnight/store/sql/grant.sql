@@ -93,3 +93,35 @@ WHERE g.lingers_until IS NOT NULL
     AND (g.lingers_until <= now() OR NOT g.session_ended AND NOT EXISTS (
         SELECT FROM pg_stat_activity
         WHERE application_name = :prefix::text || g.worker AND datname = current_database()));
+
+-- name: hold_models_if_alive
+-- Models that wait for a machine: nobody starts anything of them for so long. One that is held longer stays so.
+WITH alive AS MATERIALIZED (
+    SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
+), held AS (
+    INSERT INTO model_state AS m (model, held_until)
+    SELECT h.model, now() + h.wait
+    FROM alive, unnest(:models::text[], :waits::interval[]) AS h (model, wait)
+    ORDER BY h.model
+    ON CONFLICT (model) DO UPDATE
+    SET held_until = greatest(m.held_until, excluded.held_until)
+    RETURNING m.model, pg_notify('overnight_work', '')
+)
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM held) AS held;
+
+-- name: list_held_models
+-- For how long each of these models still waits.
+SELECT model, held_until - now() AS wait
+FROM model_state
+WHERE model = ANY (:models::text[]) AND held_until > now();
+
+-- name: forget_models
+-- Models that nobody shares out any more; callers may make up names without end.
+DELETE FROM model_state
+WHERE model IN (
+    SELECT m.model FROM model_state m
+    WHERE m.asked_at < now() - interval '1 day' AND coalesce(m.held_until, '-infinity') < now()
+        AND NOT EXISTS (SELECT FROM model_grant g WHERE g.model = m.model)
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+);
