@@ -129,7 +129,7 @@ class Starter:
         call = Call(batch.path, body, self._limits.request_seconds, request, self._ended)
         flow.running.add(call)
         flow.route.tally.begin(now)
-        self._held.running += 1
+        self._held.note_start(flow.model)
         self._held.alone_runs = request.alone
         pool = flow.route.pool
         assert pool is not None
@@ -160,7 +160,7 @@ class Starter:
         flow.in_flight -= 1
         flow.ended += 1
         source.in_flight -= 1
-        self._held.running -= 1
+        self._held.note_end(flow.model)
         was_alone = self._held.alone is request
         if was_alone:
             self._held.alone = None
