@@ -67,7 +67,8 @@ class Starter:
         """Nothing starts any more."""
         self.cutting = False
         """What still runs is given up and goes back."""
-        self._given_up: set[Call] = set()
+        self.given_up: set[Call] = set()
+        """Calls that were cancelled here: they were no tries, and may start again."""
 
     # -- starting ----------------------------------------------------------------------------------------------
 
@@ -135,14 +136,6 @@ class Starter:
         assert pool is not None
         pool.send(call)
 
-    def give_up_running(self) -> None:
-        """Others may take this worker for dead and run the same: stop what runs. It is no try, and may start again."""
-        for flow in self._held.flows.values():
-            for call in list(flow.running):
-                if flow.route.pool is not None and not call.ended:
-                    self._given_up.add(call)
-                    flow.route.pool.cancel(call)
-
     # -- what became of it -------------------------------------------------------------------------------------
 
     def _ended(self, call: Call, came: Reply | Broken) -> None:
@@ -152,8 +145,8 @@ class Starter:
         flow = source.flow
         now = monotonic()
         flow.route.tally.end(now)
-        given_up = call in self._given_up
-        self._given_up.discard(call)
+        given_up = call in self.given_up
+        self.given_up.discard(call)
         if source.batch.forgotten:
             return
         flow.running.discard(call)
