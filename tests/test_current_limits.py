@@ -73,6 +73,7 @@ async def test_without_a_database_the_last_known_settings_hold_and_the_disk_is_s
     await current.round()
     await store.close()
     low = True
+    assert await current.round() is True
     assert await current.round() is False
     assert (limits.batch_requests, limits.slots) == (5, 0)
 

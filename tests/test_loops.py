@@ -84,6 +84,31 @@ async def test_an_error_in_a_round_is_told_and_does_not_end_the_loop(monkeypatch
     await ends(work)
 
 
+async def test_how_long_it_waits_may_change_with_each_round() -> None:
+    asked: list[int] = []
+    rounds = 0
+    third = asyncio.Event()
+
+    async def one_round() -> bool:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            third.set()
+        return False
+
+    def every() -> float:
+        asked.append(rounds)
+        return 0.001 if rounds < 3 else FOR_EVER
+
+    work = asyncio.create_task(repeat("changing", one_round, every=every))
+    await asyncio.wait_for(third.wait(), 10)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert asked == [1, 2, 3]
+    await ends(work)
+
+
 async def test_a_ring_before_anyone_waits_is_not_lost_and_wakes_the_others_too() -> None:
     inner = Bell()
     outer = Bell(inner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,7 +45,8 @@ class CurrentLimits:
             await settings.set_first(self._store, first)
 
     async def round(self) -> bool:
-        """Look at the settings and at the disk."""
+        """Look at the settings and at the disk; says whether anything is other than before."""
+        before = copy.copy(self._limits)
         try:
             settings_table.apply(self._limits, settings_table.in_force(await settings.read(self._store)))
         except LOST:
@@ -54,7 +56,7 @@ class CurrentLimits:
             events.tell("disk_low" if low else "disk_has_room")
             self._was_low = low
         self._limits.slots = self._slots if self._limits.enabled and not low else 0
-        return False
+        return self._limits != before
 
 
 def disk_is_low(folder: Path) -> bool:

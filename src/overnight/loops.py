@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from overnight.domain import events
 
+Seconds = float | Callable[[], float]
 Round = Callable[[], Awaitable[bool]]
 
 LONGEST_AFTER_ERRORS = 30.0
@@ -40,8 +41,10 @@ class Bell:
             self._event.clear()
 
 
-async def repeat(name: str, one_round: Round, *, every: float, bell: Bell | None = None) -> None:
+async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | None = None) -> None:
     """Run a round again and again: at once while it finds work, else every so many seconds or when woken.
+
+    `every` may be a function, asked after each round.
 
     An error is told and the round comes again, later each time it fails in a row; cancelling ends it at once.
     """
@@ -58,4 +61,5 @@ async def repeat(name: str, one_round: Round, *, every: float, bell: Bell | None
         if found:
             await asyncio.sleep(0)
         else:
-            await bell.wait(min(every * 2**failures, max(LONGEST_AFTER_ERRORS, every)) if failures else every)
+            seconds = every() if callable(every) else every
+            await bell.wait(min(seconds * 2**failures, max(LONGEST_AFTER_ERRORS, seconds)) if failures else seconds)

@@ -29,6 +29,7 @@ from overnight.settings import Part, Settings, check_host
 from overnight.store import accounts, embedded
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
+from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
 from overnight.store.migrate import migrate
 from overnight.store.pool import LOST, Store
 from overnight.upkeep.rounds import Upkeep, rounds
@@ -72,6 +73,8 @@ class Server:
         """There may be something new to run or to stop."""
         self.tidying = Bell()
         """There may be something new to check, seal or write out."""
+        self.configuring = Bell()  # a setting may have been changed
+        self.listener = Listener(store, {WORK: self.running, TIDY: self.tidying, SETTINGS: self.configuring})
         self.engines = engines
         self.worker: Worker | None = None
         self.follow: Round | None = None
@@ -130,6 +133,7 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         store = await stack.enter_async_context(opened_store(settings))
         limits = CurrentLimits(store, settings.limits, partial(disk_is_low, settings.data_dir))
         life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
+        life.capped = lambda: settings.limits.per_model is not None
         await life.begin()
         stack.push_async_callback(_end_life, life)
         await limits.take_first(os.environ)
@@ -233,7 +237,9 @@ def _telling(one: Round, bell: Bell) -> Round:
 def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """What runs in this process beside answering calls: the worker and the rounds of upkeep, each by its name."""
     settings = server.settings
-    yield "limits", repeat("limits", server.limits.round, every=REFRESH_EVERY)
+    look = _telling(server.limits.round, server.running)
+    yield "limits", repeat("limits", look, every=REFRESH_EVERY, bell=server.configuring)
+    yield "listen", server.listener.run()
     if Part.WORKER in settings.parts:
         server.worker = Worker(
             server.store,

@@ -164,6 +164,7 @@ async def rigged(
     """A worker that has told the deployment what it serves. It is dropped at the end as a killed one would be."""
     limits = limits or Limits(request_seconds=10.0)
     life = Life(store, slots, clock)
+    life.capped = lambda: limits.per_model is not None
     if begun:
         await life.begin()
     routes = Routes([route or UpstreamRoute(upstream.url, slots=slots, most_reply_bytes=lambda: limits.result_bytes)])

@@ -22,9 +22,10 @@ from overnight.store.embedded import ensure
 from overnight.store.leases import LeasedBatch, Pace
 from overnight.store.migrate import migrate
 from overnight.store.pool import Session, Store
-from overnight.worker.flow import Batch, Block, Flow, Source
+from overnight.worker.flow import Batch, Flow, Source
 from overnight.worker.held import Held
 from overnight.worker.record import ENOUGH, LONGEST_WAIT, MOST_BYTES, Recorder
+from overnight.worker.request import Block
 from tests.scripted_upstream import Gate, Upstream
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value
 from tests.worker.routes import Switch

@@ -57,7 +57,9 @@ class Limits:
     slots: int = 10_240
     """Requests that one process may have running; 0 while none may start."""
     per_model: int | None = None
-    """Requests of one model that one process may have running; None: what its route was given."""
+    """Requests of one model that may run at once in the whole deployment; None: what its routes were given."""
+    interactive_reserve: int = 0
+    """Slots of a model's cap kept free for people's requests, on top of those that run."""
     window: timedelta | None = timedelta(hours=24)
     """Of a batch that asks for no other; None: it has none."""
     longest_window: timedelta = timedelta(hours=168)

@@ -103,6 +103,15 @@ TABLE = (
         unset="what its servers take",
     ),
     Setting(
+        "BATCH_INTERACTIVE_RESERVE",
+        "interactive_reserve",
+        0,
+        "Slots of every model's cap that batches leave free. Without BATCH_MODEL_CONCURRENCY there is no cap.",
+        "slots",
+        0,
+        1_000_000,
+    ),
+    Setting(
         "BATCH_MAX_REQUESTS",
         "batch_requests",
         50_000,

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import overnight
 from overnight.domain import events
+from overnight.store import grants
 from overnight.store.answers import Fenced
 from overnight.store.pool import Session, Store
 from overnight.store.statements import load
@@ -22,7 +23,15 @@ DEAD_AFTER = timedelta(seconds=10)
 
 MAY_START_WITHIN = DEAD_AFTER.total_seconds() / 2
 
+CUT_OFF_AFTER = DEAD_AFTER.total_seconds() - 1.0
+"""Seconds without a confirmed heartbeat after which a worker takes itself for dead: surely before others do."""
+
 BEAT_EVERY = 1.5
+
+LINGERS = timedelta(hours=1)
+"""For how long the slots of a frozen worker stay taken, where nobody says how long a request may take."""
+
+_SESSION = "overnight worker "
 
 LONGEST_LOCK_WAIT = "1s"
 """Every write of a worker is far shorter; one that holds its rows for longer is frozen."""
@@ -44,18 +53,24 @@ class Life:
         self.no = 0
         self.on_new_life: list[Callable[[int], None]] = []
         self.running: Callable[[], int] = lambda: 0
+        self.capped: Callable[[], bool] = lambda: False
+        """Whether models have a cap, so that nothing of them starts here without a grant."""
+        self.began_capped = False
+        """Whether others were told so at the beginning of this life."""
 
     async def begin(self) -> None:
         """Enter the deployment under a new number."""
-        sent = self._clock()
+        sent, capped = self._clock(), self.capped()
         row = await self._store.row(
             _SQL["register_worker"],
             host=socket.gethostname(),
             pid=os.getpid(),
             version=overnight.__version__,
             slots=self._slots,
+            capped=capped,
         )
         assert row is not None
+        self.began_capped = capped
         self.no = row["no"]
         self._confirmed = sent
         events.tell("worker_registered", worker=self.no)
@@ -71,6 +86,10 @@ class Life:
         Counted from when the heartbeat was sent, by this process's own clock.
         """
         return self._clock() - self._confirmed < MAY_START_WITHIN
+
+    def is_cut_off(self) -> bool:
+        """Whether others may take this worker for dead by now, so that what it runs may run a second time."""
+        return self._clock() - self._confirmed >= CUT_OFF_AFTER
 
     async def beat(self) -> bool:
         """One heartbeat. Where this worker was declared dead, a new life begins."""
@@ -99,12 +118,13 @@ class Life:
         """Leave the deployment: what is still held is given back at once."""
         async with self._store.transaction() as session:
             await session.row(_SQL["retire_worker"], worker=self.no)
+            await grants.release(session, self.no)
             await give_back(session, self.no)
 
 
 def session_name(worker: int) -> str:
     """How the writing connection of a worker shows itself to the server, so that it can be ended from outside."""
-    return f"overnight worker {worker}"
+    return f"{_SESSION}{worker}"
 
 
 async def hold_fence(session: Session, worker: int) -> None:
@@ -121,27 +141,37 @@ async def find_stale(store: Store, limit: timedelta) -> list[int]:
     return [row["no"] for row in await store.rows(_SQL["find_stale_workers"], limit=limit)]
 
 
-async def declare_dead(store: Store, worker: int, limit: timedelta) -> bool:
+async def declare_dead(store: Store, worker: int, limit: timedelta, *, lingers: timedelta = LINGERS) -> bool:
     """End a stale worker's life and give back what it held, in one transaction; False if it is not stale any more.
 
+    Where one of its sessions is there, or was until `end_sessions`, it may be frozen and still have requests at a
+    server: the slots that it had of models with a cap stay taken for as long as these may take, `lingers`.
     Raises asyncpg.LockNotAvailableError where one of its connections, or somebody else, holds a row for too long.
     """
     async with store.transaction() as session:
         await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
         if await session.row(_SQL["declare_dead_if_stale"], worker=worker, limit=limit) is None:
             return False
+        await grants.settle_death(session, worker, session_name(worker), lingers)
         await give_back(session, worker)
     return True
 
 
 async def end_sessions(store: Store, worker: int) -> int:
     """End the writing connections of a worker; what they had not committed is undone. Returns how many there were."""
+    await grants.expect_end_of_sessions(store, worker, session_name(worker))
     return len(await store.rows(_SQL["end_sessions_of_worker"], name=session_name(worker)))
 
 
+async def free_lingering(store: Store) -> bool:
+    """Free the slots of dead workers of which nothing can run any more; says whether there were any."""
+    return await grants.release_ended(store, _SESSION)
+
+
 async def forget_dead(store: Store) -> bool:
-    """Remove some rows of workers that died long ago; says whether there were any."""
-    return await store.run(_SQL["forget_dead_workers"]) > 0
+    """Remove some rows of workers that died long ago, and of models that nobody uses; says whether there were any."""
+    models = await grants.forget_models(store)
+    return await store.run(_SQL["forget_dead_workers"]) > 0 or models
 
 
 async def give_back(session: Session, worker: int) -> None:

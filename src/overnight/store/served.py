@@ -73,3 +73,4 @@ async def serve(store: Store, worker: int, offers: Sequence[Offer]) -> None:
                 lacks=offer.lacks,
             )
         await session.run(_SQL["stop_serving_others"], worker=worker, models=[offer.model for offer in offers])
+        await session.row(_SQL["tell_of_served"])

@@ -57,6 +57,11 @@ class Follow:
         self._since: datetime | None = None
         self._unfollow = Unfollow(deps.store)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are batches whose files are not complete."""
+        return bool(self._followed)
+
     async def round(self) -> bool:
         """Look at all batches that run or ended lately once; says whether some have more to come at once."""
         if self._folder is None or not self._holds_lock(self._folder):

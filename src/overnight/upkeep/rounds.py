@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from overnight.loops import Round
+from overnight.loops import Round, Seconds
 from overnight.upkeep.days import DropDays, OpenDays
 from overnight.upkeep.deps import Upkeep as Upkeep
 from overnight.upkeep.expire import Expire
@@ -16,17 +16,21 @@ from overnight.upkeep.rescue import Rescue
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
 
+QUIET = 5.0
+"""Seconds between two looks for what a bell tells of: it may go unheard."""
 
-def rounds(deps: Upkeep) -> list[tuple[str, Round, float]]:
+
+def rounds(deps: Upkeep) -> list[tuple[str, Round, Seconds]]:
     """Name, round and seconds between its looks, of all that one process does.
 
     All may be woken by one bell that rings with every commit: each paces itself.
     """
+    follow = Follow(deps)
     return [
-        ("validate", paced(Validate(deps).round, 0.05), 0.5),
-        ("seal", paced(Seal(deps).round, 0.05), 0.5),
-        ("follow", paced(Follow(deps).round, 0.25), 1.0),
-        ("expire", paced(Expire(deps).round, 1.0), 1.0),
+        ("validate", paced(Validate(deps).round, 0.05), QUIET),
+        ("seal", paced(Seal(deps).round, 0.05), QUIET),
+        ("follow", paced(follow.round, 0.25), lambda: 1.0 if follow.is_busy else QUIET),
+        ("expire", paced(Expire(deps).round, 1.0), 3.0),
         ("foresee", paced(Foresee(deps).round, 30.0), 30.0),
         ("rescue", paced(Rescue(deps).round, 2.0), 2.0),
         ("purge", paced(Purge(deps).round, 30.0), 30.0),

@@ -10,10 +10,12 @@ from overnight.domain.limits import Limits
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room
-from overnight.worker.flow import Flow, Request, Source
+from overnight.worker.flow import Flow, Source
+from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import sort, survey
 from overnight.worker.pick import Turns
+from overnight.worker.request import Request
 
 TAKEN_BACK_AT_ONCE = 5_000
 SHORT_FOR = 1.0
@@ -23,9 +25,10 @@ SHORT_FOR = 1.0
 class Attempts:
     """Keeps a reserve of written-down requests for each flow, so that a free slot never waits for a commit."""
 
-    def __init__(self, held: Held, limits: Limits) -> None:
+    def __init__(self, held: Held, limits: Limits, grants: Grants) -> None:
         self._held = held
         self._limits = limits
+        self._grants = grants
         self._groups = 0
         self._commit = 0.005
         """Seconds from noticing that a reserve is low until more is written down."""
@@ -104,7 +107,7 @@ class Attempts:
             flow.route.most_running(now) - others,
             self._limits.slots - self._held.running + running,
         )
-        return cap if self._limits.per_model is None else min(cap, self._limits.per_model)
+        return min(cap, self._grants.room(flow) + running)
 
     async def _write(self, session: Session, chosen: list[Request]) -> None:
         worker = self._held.worker

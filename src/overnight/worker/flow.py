@@ -1,8 +1,4 @@
-"""Batches, their leased blocks and requests, and where each request stands.
-
-A request is *untaken* until its turn comes, then *in flight*: written down, in the reserve, running. From there it
-is answered, or waits for another try and is untaken again when that is due.
-"""
+"""Batches of which blocks are held, and what a worker runs of them: by batch, and by route and model."""
 
 from __future__ import annotations
 
@@ -13,70 +9,15 @@ from typing import Any
 from uuid import UUID
 
 from overnight.catalog.route import Route
-from overnight.domain.fairness import ExpectedOutput, Shares, cost, estimate, latest_start
-from overnight.domain.lanes import Group, Lanes
+from overnight.domain.fairness import ExpectedOutput, Shares, cost, latest_start
+from overnight.domain.lanes import Lanes
 from overnight.domain.outcome import Usage
 from overnight.domain.targets import TARGETS
 from overnight.store.answers import Answer
 from overnight.store.leases import LeasedBatch, Pace
 from overnight.upstreams.http import Call
+from overnight.worker.request import Block, Request
 from overnight.worker.room import Rate
-
-
-class Request:
-    """One request of a leased block."""
-
-    __slots__ = (
-        "alone", "block", "custom_id", "expected", "group", "lane", "line", "losses", "prefix", "sent", "started",
-        "text", "uncounted",
-    )  # fmt: skip
-
-    def __init__(self, block: Block, line: int, text: bytes) -> None:
-        self.block = block
-        self.line = line
-        self.text = text
-        self.sent = 0
-        """Attempts so far; a request in flight counts the one that it is in."""
-        self.uncounted = 0
-        """Attempts that were no tries: its server went away, or the model was queued."""
-        self.losses = 0
-        """Attempts that ended with the death of a worker or of a local engine."""
-        self.group = 0
-        """The number under which its attempt was written down."""
-        self.alone = False
-        """It runs while nothing else does, since it may be what its servers died of."""
-        self.started = 0.0
-        self.custom_id = ""
-        self.prefix: Group = None
-        """Its group, where the order depends on that, and the lane that it is on."""
-        self.lane = 0
-        self.expected = 0
-        """Tokens of output for which its owner was charged when it was chosen."""
-
-    @property
-    def charged(self) -> int:
-        """What its owner was charged when it was chosen, in weighted tokens."""
-        return estimate(len(self.text), self.expected)
-
-    @property
-    def tries(self) -> int:
-        """The tries that count, the one in flight included."""
-        return self.sent - self.uncounted
-
-
-class Block:
-    """A leased block. `pending` counts its requests that are not durably answered and not dropped."""
-
-    __slots__ = ("next", "pending", "requests", "seq", "source", "whole")
-
-    def __init__(self, source: Source, seq: int) -> None:
-        self.source = source
-        self.seq = seq
-        self.requests: list[Request] = []
-        self.next = 0
-        self.pending = 0
-        self.whole = True
-        """Whether all its requests end here; else it goes back when the pending ones have ended."""
 
 
 class Source:

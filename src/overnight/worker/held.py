@@ -6,7 +6,8 @@ from heapq import heappop
 
 from overnight.catalog.route import Route
 from overnight.upstreams.http import Call
-from overnight.worker.flow import Batch, Block, Flow, Request
+from overnight.worker.flow import Batch, Flow
+from overnight.worker.request import Block, Request
 
 IDLE_FLOWS = 32
 
@@ -26,6 +27,8 @@ class Held:
         self.batches: dict[int, Batch] = {}
         self.flows: dict[tuple[str, str], Flow] = {}
         self.running = 0
+        self._running_of: dict[str, int] = {}
+        """Model → requests of it that run, where any do."""
         self.bytes = 0
         """Of the requests held."""
         self.more: dict[str, set[int]] = {}
@@ -91,7 +94,21 @@ class Held:
 
     def running_of(self, model: str) -> int:
         """Requests of a model that run, on whatever route."""
-        return sum(len(flow.running) for flow in self.flows.values() if flow.model == model)
+        return self._running_of.get(model, 0)
+
+    def note_start(self, model: str) -> None:
+        """One more request of a model runs."""
+        self.running += 1
+        self._running_of[model] = self._running_of.get(model, 0) + 1
+
+    def note_end(self, model: str) -> None:
+        """One fewer does."""
+        self.running -= 1
+        left = self._running_of[model] - 1
+        if left:
+            self._running_of[model] = left
+        else:
+            del self._running_of[model]
 
     def take_up_due(self, now: float) -> None:
         """Requests whose next try is due get a turn again."""

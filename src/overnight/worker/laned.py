@@ -5,7 +5,8 @@ from __future__ import annotations
 from overnight.domain.lanes import Groups, Lanes
 from overnight.domain.last_part import longest_first, longest_output
 from overnight.domain.prefix import group_of, read_shape
-from overnight.worker.flow import Batch, Block, Flow, Request, Source
+from overnight.worker.flow import Batch, Flow, Source
+from overnight.worker.request import Block, Request
 
 
 class LanedSource(Source):

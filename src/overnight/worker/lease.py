@@ -15,9 +15,11 @@ from overnight.store.leases import LeasedBlock, Past, Wanted
 from overnight.store.pool import Session
 from overnight.worker import room
 from overnight.worker.clock import Clock
-from overnight.worker.flow import Batch, Block, Flow, Request, Source
+from overnight.worker.flow import Batch, Flow, Source
+from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import LanedSource
+from overnight.worker.request import Block, Request
 from overnight.worker.stock import Places, Stock, note_more
 
 MOST_BYTES = 256 * MIB
@@ -28,6 +30,8 @@ MIX = 256
 are held only of owners of whom there is too little to have their share."""
 LOOK_EVERY = 0.5
 """Seconds between two looks for blocks when the last one found none."""
+IDLE_LOOK_EVERY = 4.0
+"""The same while nothing is held: whoever has new work rings."""
 LEAST_WAITING = 1_024
 """So many requests of a batch may wait for another try; with more of them no block of it is leased."""
 POISON = 3
@@ -43,6 +47,7 @@ class Lessee:
         held: Held,
         routes: Routes,
         limits: Limits,
+        grants: Grants,
         clock: Clock,
         only: Callable[[], int | None],
         give_up: Callable[[Request], None],
@@ -51,6 +56,7 @@ class Lessee:
         self._held = held
         self._routes = routes
         self._limits = limits
+        self._grants = grants
         self._clock = clock
         self._only = only
         self._give_up = give_up
@@ -99,7 +105,7 @@ class Lessee:
 
     def _wanted(self, route: Route) -> Wanted | None:
         now = monotonic()
-        if not route.offers or not route.is_up(now):
+        if not route.offers or not route.is_up(now) or self._limits.per_model == 0:
             return None
         flows = self._held.flows_of(route)
         lines = self._lines(route, flows)
@@ -111,7 +117,7 @@ class Lessee:
         short = self._held.more.get(route.name, set()) - stock.well_fed if are_several else set()
         if is_early and not short:
             return None
-        self._look_at[route.name, lines > 0] = now + LOOK_EVERY
+        self._look_at[route.name, lines > 0] = now + (LOOK_EVERY if self._held.batches else IDLE_LOOK_EVERY)
         if lines or short:
             # Where an owner is short, it comes first: without any requests it would lose turns.
             most = self._blocks(max(lines, ceil(stock.enough) * len(short)))
@@ -174,11 +180,16 @@ class Lessee:
         return room.blocks_to_lease(lines, self._lines_each, self._bytes_each, left)
 
     def _full_models(self, flows: list[Flow]) -> list[str]:
-        """Models that have enough under a cap of their own, while their route has slots for others."""
+        """Models that have enough under their cap, or no slot for what they have, while their route has for others."""
         cap = self._limits.per_model
         if cap is None:
             return []
-        return [f.model for f in flows if not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low)]
+        return [
+            f.model
+            for f in flows
+            if (f.untaken and self._grants.is_waiting(f.model))
+            or not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low)
+        ]
 
     def _models_of_others(self, route: Route) -> tuple[str, ...]:
         return self._routes.models_of_others(route) if route.takes_any_model else ()

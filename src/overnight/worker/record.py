@@ -14,8 +14,9 @@ from overnight.store import answers, leases
 from overnight.store.answers import Answer
 from overnight.store.leases import FailedCall
 from overnight.store.pool import LOST, Session
-from overnight.worker.flow import Batch, Block
+from overnight.worker.flow import Batch
 from overnight.worker.held import Held
+from overnight.worker.request import Block
 
 ENOUGH = 64
 """Answers of a batch that are stored at once without waiting for more."""

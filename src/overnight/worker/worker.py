@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from overnight.catalog.routes import TEND_EVERY, WATCH_EVERY, Routes
+from overnight.domain import events
 from overnight.domain.limits import Limits
 from overnight.loops import Bell, repeat
 from overnight.store.answers import Fenced
@@ -15,16 +16,23 @@ from overnight.store.pool import LOST, Session, Store
 from overnight.worker.attempt import Attempts
 from overnight.worker.clock import Clock
 from overnight.worker.connection import Connection
-from overnight.worker.flow import Request
+from overnight.worker.ending import Endings
+from overnight.worker.grants import Grants
 from overnight.worker.held import Held, Superseded
 from overnight.worker.lease import Lessee
+from overnight.worker.queued import Queued
 from overnight.worker.record import Recorder
+from overnight.worker.request import Request
 from overnight.worker.start import Starter
 from overnight.worker.watch import Watch
 
 LOOK_EVERY = 0.25
 """Seconds between two rounds when nothing rings."""
+IDLE_LOOK_EVERY = 1.0
+"""The same while nothing is held."""
 BEAT_WITHIN = 5.0
+CUT_OFF_EVERY = 0.25
+"""Seconds between two looks whether others may take this worker for dead."""
 STORE_WITHIN = 5.0
 """Seconds after the grace in which a stopping worker stores its answers; more are needed only without a database."""
 
@@ -53,6 +61,7 @@ class Worker:
         """
         self._store = store
         self._life = life
+        self._limits = limits
         self._routes = routes
         self._outer_bell = bell
         self.bell = Bell()
@@ -64,9 +73,14 @@ class Worker:
         clock = Clock()
         self._held = Held(life.no)
         self._recorder = Recorder(self._held, self.bell.ring, on_committed)
-        self._starter = Starter(self._held, life, limits, clock, self._recorder, self.bell.ring)
-        self._lessee = Lessee(self._held, routes, limits, clock, only, self._starter.give_up)
-        self._attempts = Attempts(self._held, limits)
+        self._grants = Grants(self._held, limits, life)
+        self._queued = Queued(self._held)
+        self._endings = Endings(self._held, self._queued, clock, self._recorder)
+        self._starter = Starter(
+            self._held, life, limits, self._grants, clock, self._recorder, self._endings, self.bell.ring
+        )
+        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._endings.give_up)
+        self._attempts = Attempts(self._held, limits, self._grants)
         self._watch = Watch(self._held, clock)
         life.running = lambda: self._held.running
         life.on_new_life.append(self._begin_anew)
@@ -90,7 +104,7 @@ class Worker:
     @property
     def is_stopping(self) -> bool:
         """Nothing starts any more."""
-        return self._starter.stopping
+        return self._endings.stopping
 
     @property
     def unstored(self) -> int:
@@ -105,6 +119,7 @@ class Worker:
         """There may be new work, a cancelled batch, or a server that came up."""
         self._lessee.look_now()
         self._watch.look_now()
+        self._queued.look_now()
         self.bell.ring()
 
     async def run(self) -> None:
@@ -114,7 +129,8 @@ class Worker:
                 group.create_task(repeat("beat", self.beat, every=BEAT_EVERY))
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
                 group.create_task(repeat("signals", self._routes.watch, every=WATCH_EVERY))
-                group.create_task(repeat("work", self.round, every=LOOK_EVERY, bell=self.bell))
+                group.create_task(repeat("work", self.round, every=self._look_every, bell=self.bell))
+                group.create_task(repeat("cut off", self.give_up_if_cut_off, every=CUT_OFF_EVERY))
                 group.create_task(self._listen())
         finally:
             await self.close()
@@ -133,6 +149,13 @@ class Worker:
         except LOST:
             # The round tells of it; nothing starts meanwhile, since the last heartbeat grows old.
             return False
+        return False
+
+    async def give_up_if_cut_off(self) -> bool:
+        """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
+        if self._limits.per_model is not None and self._held.running and self._life.is_cut_off():
+            events.tell("worker_cut_off", running=self._held.running)
+            self._give_up_running()
         return False
 
     async def tend_routes(self) -> bool:
@@ -162,11 +185,11 @@ class Worker:
 
         Ends soon after the grace, whatever happens. The heartbeat must beat on until it returns.
         """
-        self._starter.stopping = True
+        self._endings.stopping = True
         ends = monotonic() + grace
         while not self.is_idle:
             now = monotonic()
-            if now >= ends and not self._starter.cutting:
+            if now >= ends and not self._endings.cutting:
                 self._cut()
             if now >= ends + STORE_WITHIN:
                 return
@@ -178,7 +201,7 @@ class Worker:
             await self._lessee.reconcile(session)
             self._connection.is_new = False
         await self._watch.round(session)
-        if self._starter.stopping:
+        if self._endings.stopping:
             for batch in self._held.batches.values():
                 self._held.close(batch)
         self._held.take_up_due(monotonic())
@@ -187,11 +210,14 @@ class Worker:
             found = True
         found |= await self._attempts.take_back(session)
         found |= await self._watch.let_go(session)
-        if not self._starter.stopping:
+        if not self._endings.stopping:
             found |= await self._lessee.round(session)
+        await self._queued.round(session)
+        await self._grants.round(session)
+        if not self._endings.stopping:
             found |= await self._attempts.round(session)
             self._starter.pump_all()
-        done = self._starter.stopping and not self._held.running
+        done = self._endings.stopping and not self._held.running
         found |= await self._recorder.flush(session, everything=done)
         self._set_timer()
         return found
@@ -200,17 +226,24 @@ class Worker:
         """Ring when the next flush or the next try of a waiting request is due."""
         now = monotonic()
         due = self._held.next_due()
-        wait = self._recorder.wait(now) if due is None else min(self._recorder.wait(now), due - now)
+        waits = [] if due is None else [due - now]
+        if not self._recorder.is_empty:
+            waits.append(self._recorder.wait(now))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self.bell.ring)
+            self._timer = None
+        if waits:
+            self._timer = asyncio.get_running_loop().call_later(max(min(waits), 0.0), self.bell.ring)
+
+    def _look_every(self) -> float:
+        return IDLE_LOOK_EVERY if self.is_idle else LOOK_EVERY
 
     async def _listen(self) -> None:
         while True:
             await self._outer_bell.wait(LOOK_EVERY * 1_000)
             self.wake()
 
-    def _begin_anew(self, _: int) -> None:
+    def _begin_anew(self, old: int) -> None:
         """What was held belongs to others: forget it, and give up what runs."""
         calls = self._held.begin(self._life.no)
         self._recorder.forget()
@@ -220,13 +253,19 @@ class Worker:
             pool = call.what.block.source.flow.route.pool
             if pool is not None:
                 pool.cancel(call)
+        # Only from here on others may have the slots of these calls.
+        self._grants.begin_anew(old)
         self._routes_bell.ring()
         self.wake()
 
     def _cut(self) -> None:
         """Give up what still runs: it goes back."""
-        self._starter.cutting = True
+        self._endings.cutting = True
+        self._give_up_running()
+
+    def _give_up_running(self) -> None:
         for flow in self._held.flows.values():
             for call in list(flow.running):
-                if flow.route.pool is not None:
+                if flow.route.pool is not None and not call.ended:
+                    self._starter.given_up.add(call)
                     flow.route.pool.cancel(call)

@@ -31,7 +31,8 @@ WITH alive AS MATERIALIZED (
             input_tokens, cached_tokens, output_tokens, reasoning_tokens,
             output_bytes, error_bytes), locked
     WHERE b.no = n.no AND locked.no = n.no
-    RETURNING b.no, b.output_bytes, b.output_lines, b.error_bytes, b.error_lines
+    RETURNING b.no, b.output_bytes, b.output_lines, b.error_bytes, b.error_lines,
+        b.completed + b.failed + b.cancelled = b.total AS has_all
 ), stored AS (
     INSERT INTO segment (batch, kind, starts, lines_before, bytes, lines, data)
     SELECT s.batch, s.kind,
@@ -59,7 +60,8 @@ WITH alive AS MATERIALIZED (
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM counted) AS batches,
-    (SELECT count(*) FROM answered) AS answers;
+    (SELECT count(*) FROM answered) AS answers,
+    (SELECT count(pg_notify('overnight_tidy', '')::text) FROM counted WHERE has_all) AS over;
 
 -- name: list_answered_lines
 -- Which of a block's lines are answered, when it is leased once more or sealed.

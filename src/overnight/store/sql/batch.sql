@@ -1,5 +1,6 @@
 -- Every arrow between two states of a batch is one statement here, and its WHERE names the states it leaves.
 -- No row back: someone else was first.
+-- What others wait for is told with the commit, on the channels of `store/listen.py`.
 
 -- name: serialise_creates
 -- One create at a time counts what is in the queue and adds to it: so the capacity is exact. Held to the commit,
@@ -50,7 +51,7 @@ SELECT next_batch_no(now()), :id::uuid, :owner::bigint, :target::text, :endpoint
     :retry_of::uuid, :most_requests::bigint, :line_bytes::integer, :results_bytes::bigint,
     now(), now() + :window::interval
 FROM today
-RETURNING no;
+RETURNING no, pg_notify('overnight_tidy', '');
 
 -- name: find_batch
 -- The whole of one batch, for its owner.
@@ -200,7 +201,7 @@ UPDATE batch
 SET status = 'in_progress', in_progress_at = now(), validator = NULL, unresolved = false,
     model = :model, total = :total
 WHERE no = :batch AND status = 'validating' AND validator = :worker
-RETURNING no;
+RETURNING no, pg_notify('overnight_work', '');
 
 -- name: refuse_if_validating
 -- The input has problems: nothing of it was accepted, so it is in no count.
@@ -215,21 +216,21 @@ RETURNING no;
 UPDATE batch
 SET status = 'cancelling', cancelling_at = now(), ends_as = 'cancelled'
 WHERE no = :batch AND owner = :owner AND status IN ('validating', 'in_progress') AND ends_as IS NULL
-RETURNING no;
+RETURNING no, pg_notify('overnight_work', ''), pg_notify('overnight_tidy', '');
 
 -- name: pause_if_it_may_start
 -- Nothing of the batch starts until it is resumed. One that is paused already stays so for the reason it has.
 UPDATE batch
 SET paused = :paused::jsonb
 WHERE no = :batch AND owner = :owner AND status IN ('validating', 'in_progress') AND ends_as IS NULL AND paused IS NULL
-RETURNING no;
+RETURNING no, pg_notify('overnight_work', '');
 
 -- name: resume_if_paused_by_user
 -- A batch that is paused for another reason goes on when that is gone.
 UPDATE batch
 SET paused = NULL
 WHERE no = :batch AND owner = :owner AND paused ->> 'reason' = 'user' AND ended_at IS NULL
-RETURNING no;
+RETURNING no, pg_notify('overnight_work', '');
 
 -- name: close_if_window_ended
 -- From here on nothing of these batches is started. One that has all its answers is not late.
@@ -244,7 +245,8 @@ WHERE status = 'in_progress' AND ends_as IS NULL AND no IN (
     LIMIT 100
     FOR NO KEY UPDATE SKIP LOCKED
 )
-RETURNING no, id, total - completed - failed - cancelled AS unanswered;
+RETURNING no, id, total - completed - failed - cancelled AS unanswered,
+    pg_notify('overnight_work', ''), pg_notify('overnight_tidy', '');
 
 -- name: list_paces
 -- Batches that run towards the end of a window, by number, without those of which it was told that they will be late.

@@ -131,7 +131,7 @@ WITH alive AS MATERIALIZED (
 SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM noted) AS noted;
 
 -- name: end_leases_if_ours
--- Blocks whose requests are all answered are done; the others go back.
+-- Blocks whose requests are all answered are done; the others go back, and somebody may wait for them.
 WITH alive AS MATERIALIZED (
     SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
 ), ended AS (
@@ -139,9 +139,12 @@ WITH alive AS MATERIALIZED (
     SET state = e.state, worker = NULL
     FROM alive, unnest(:batches::bigint[], :seqs::integer[], :states::text[]) AS e (batch, seq, state)
     WHERE k.batch = e.batch AND k.seq = e.seq AND k.state = 'leased' AND k.worker = alive.no
-    RETURNING 1
+    RETURNING k.batch, k.state
 )
-SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM ended) AS ended;
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM ended) AS ended,
+    (SELECT count(pg_notify('overnight_work', '')::text) FROM ended WHERE state = 'ready') AS freed,
+    (SELECT count(pg_notify('overnight_tidy', '')::text)
+        FROM ended JOIN batch b ON b.no = ended.batch WHERE b.ends_as IS NOT NULL) AS ending;
 
 -- name: list_leases
 -- What a worker holds; bounded by what it may lease.

@@ -7,7 +7,8 @@ SELECT name, value FROM setting ORDER BY name LIMIT 1000;
 INSERT INTO setting (name, value)
 SELECT c.name, c.value::jsonb FROM unnest(:names::text[], :values::text[]) AS c (name, value)
 ORDER BY c.name
-ON CONFLICT (name) DO UPDATE SET value = excluded.value, changed_at = now();
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, changed_at = now()
+RETURNING pg_notify('overnight_settings', '');
 
 -- name: set_first_values
 -- Those that nobody has set, or set back, yet.

@@ -3,8 +3,8 @@
 WITH registered AS (
     INSERT INTO worker (host, pid, version) VALUES (:host, :pid, :version) RETURNING no
 )
-INSERT INTO beat (worker, at, slots)
-SELECT no, now(), :slots FROM registered
+INSERT INTO beat (worker, at, slots, capped)
+SELECT no, now(), :slots, :capped FROM registered
 RETURNING worker AS no;
 
 -- name: hold_fence
@@ -59,7 +59,8 @@ RETURNING no;
 UPDATE block
 SET state = 'ready', worker = NULL
 WHERE state = 'leased' AND worker = :worker
-    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL);
+    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL)
+RETURNING pg_notify('overnight_work', ''), pg_notify('overnight_tidy', '');
 
 -- name: give_back_batches_of_dead
 -- Batches that a dead worker was checking or sealing can be taken by another.
@@ -68,7 +69,8 @@ SET validator = CASE WHEN validator = :worker THEN NULL ELSE validator END,
     sealer = CASE WHEN sealer = :worker THEN NULL ELSE sealer END
 WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
     AND (validator = :worker OR sealer = :worker)
-    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL);
+    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL)
+RETURNING pg_notify('overnight_tidy', '');
 
 -- name: serve_model
 -- What a living worker can run; told again when its server lists other models.
@@ -82,6 +84,10 @@ SET aliases = excluded.aliases, context_length = excluded.context_length,
 -- name: stop_serving_others
 -- Models of this worker that its servers no longer list.
 DELETE FROM served WHERE worker = :worker AND model <> ALL (:models::text[]);
+
+-- name: tell_of_served
+-- Batches that wait for a model can be checked now.
+SELECT pg_notify('overnight_tidy', '');
 
 -- name: list_served
 -- What the living workers can run.
