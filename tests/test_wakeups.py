@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from overnight import server as composition
 from overnight.server import running
 from overnight.settings import Part, Settings
-from overnight.store.listen import SETTINGS
+from overnight.store import settings as stored
+from overnight.store.pool import Store
 
 
-async def test_a_process_hears_that_a_setting_was_changed_elsewhere(database_url: str, tmp_path: Path) -> None:
-    settings = Settings(tmp_path, port=0, database_url=database_url, parts=frozenset({Part.API}))
-    async with running(settings) as server:
-        # It rings once when it begins to listen.
-        await asyncio.wait_for(server.configuring.wait(3_600), 10)
-        async with server.store.session() as session:
-            await session.connection.execute(f"NOTIFY {SETTINGS}")
-        await asyncio.wait_for(server.configuring.wait(3_600), 10)
+async def test_a_process_hears_that_a_setting_was_changed_elsewhere(
+    store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(composition, "REFRESH_EVERY", 3_600)
+    settings = Settings(tmp_path, port=0, database_url=store_url, parts=frozenset({Part.API}))
+    async with running(settings) as server, asyncio.timeout(20):
+        # What is said before it listens is seen by its first look.
+        while not server.listener.is_listening:
+            await asyncio.sleep(0.01)
+        await stored.change(store, {"BATCH_MAX_REQUESTS": 7})
+        while settings.limits.batch_requests != 7:
+            await asyncio.sleep(0.01)

@@ -20,6 +20,11 @@ UNBOUNDED = {
     "drop_partition": "one table",
     "create_batch": "one row",
     "register_worker": "one row",
+    "change_settings": "the settings that its caller names",
+    "set_first_values": "the settings that its caller names",
+    "release_ended": "a row for each capped model of workers that froze lately",
+    "list_held_models": "the models that its caller names",
+    "tell_of_served": "no table",
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from overnight.store.pool import Store
-from overnight.worker import start
+from overnight.worker import ending
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
 from tests.worker.routes import Switch
@@ -29,7 +29,7 @@ async def rig(store: Store, upstream: Upstream, engine: Switch) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "LOST_WAIT", 0.02)
+    monkeypatch.setattr(ending, "LOST_WAIT", 0.02)
 
 
 async def test_requests_wait_for_the_engine_and_start_when_it_is_up(rig: Rig, engine: Switch) -> None:
