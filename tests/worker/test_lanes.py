@@ -109,7 +109,8 @@ async def test_an_owner_who_comes_later_does_not_wait_for_the_groups_of_another(
         await server.run(rig, 66)
         assert (await results(store, late)).keys() == names(6)
     of_other = [n for n, asked in enumerate(upstream.asked) if asked.body["messages"][0]["content"] == "prompt 2"]
-    assert of_other[-1] < 50
+    # One of four lanes is theirs, so their six are among the first twenty-four, a commit more or less.
+    assert of_other[-1] < 33
 
 
 async def test_what_is_tried_again_finds_a_lane_and_nothing_is_lost(

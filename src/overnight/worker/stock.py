@@ -40,7 +40,8 @@ def note_more(more: set[int], wanted: Wanted, blocks: list[LeasedBlock]) -> None
     given = Counter(block.batch.owner for block in blocks)
     if len(blocks) < wanted.most and wanted.in_order:
         more.intersection_update(wanted.fed)
-    more.update(owner for owner, count in given.items() if count == wanted.of_owner)
+    # A look that takes one block of each batch leaves the others, if there are any.
+    more.update(owner for owner, count in given.items() if count == wanted.of_owner or not wanted.in_order)
 
 
 class Places:
