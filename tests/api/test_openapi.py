@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,6 +84,15 @@ def test_every_operation_has_a_name_of_its_own_a_summary_and_the_parameters_of_i
         assert found["summary"].endswith(".")
         given = [described._resolved(part) for part in found["parameters"]]
         assert {part["name"] for part in given if part["in"] == "path"} == set(openapi_file.names_in(path))
+
+
+def test_every_parameter_that_a_handler_reads_is_described_and_no_other() -> None:
+    reads = re.compile(r'parameters\.(?!in_path)\w+\(\s*request,\s*"(\w+)"')
+    read = {handler.fn.__name__: set(reads.findall(inspect.getsource(handler.fn))) for handler in HANDLERS}
+    for found in operations().values():
+        given = [described._resolved(part) for part in found["parameters"]]
+        name = found["operationId"].removesuffix("_head")
+        assert {part["name"] for part in given if part["in"] == "query"} == read[name], name
 
 
 def test_the_copy_in_the_docs_is_the_document_that_is_served() -> None:

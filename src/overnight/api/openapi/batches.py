@@ -8,7 +8,7 @@ from overnight.api import batches as handlers
 from overnight.api import results
 from overnight.api.openapi.shared import BATCH_ID, RANGES, downloads, page_parameters, shows
 from overnight.api.openapi.terms import JSON, JSONL, Operation, answer, array, one_of, parameter, ref, text, whole
-from overnight.batches.find import LONGEST_SEARCH
+from overnight.batches.find import LATEST, LONGEST_SEARCH
 from overnight.domain import ids
 from overnight.domain.codes import PROBLEMS
 from overnight.domain.errors import (
@@ -36,6 +36,7 @@ from overnight.domain.errors import (
     UnsupportedMediaType,
 )
 from overnight.domain.states import Status
+from overnight.domain.targets import TARGETS
 
 _EXAMPLE: dict[str, Any] = {
     "requests": [{"custom_id": "q-1", "body": {"model": "a-model", "messages": [{"role": "user", "content": "Hello"}]}}]
@@ -86,6 +87,8 @@ _CREATE = Operation(
     + ".",
 )
 
+_SECONDS = whole("Unix seconds.", 0, LATEST)
+
 _LIST = Operation(
     "batches",
     shows("BatchPage", "A page of batches, newest first."),
@@ -98,6 +101,14 @@ _LIST = Operation(
             text(maxLength=LONGEST_SEARCH, pattern="^[^\\u0000]*$"),
             "Only batches whose id begins so, or a value of whose metadata holds it.",
         ),
+        parameter("endpoint", one_of(TARGETS), "Only batches for this endpoint."),
+        parameter(
+            "model",
+            text(maxLength=LONGEST_SEARCH, pattern="^[^\\u0000]*$"),
+            "Only batches that one model serves, this one by its canonical name.",
+        ),
+        parameter("created_after", _SECONDS, "Only batches whose `created_at` is larger."),
+        parameter("created_before", _SECONDS, "Only batches whose `created_at` is smaller."),
     ),
 )
 
