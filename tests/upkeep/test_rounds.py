@@ -16,7 +16,7 @@ async def test_all_rounds_of_an_idle_deployment_find_nothing(make: Factory) -> N
         assert (every() if callable(every) else every) > 0
         assert await one_round() is False, name
     assert set(names) == {
-        "validate", "seal", "follow", "expire", "foresee", "rescue", "purge", "open days", "drop days",
+        "validate", "seal", "follow", "expire", "foresee", "watch queued", "rescue", "purge", "open days", "drop days",
     }  # fmt: skip
 
 

@@ -32,6 +32,8 @@ _FACTS = {
     "batch_cancelling": _Fact(logging.INFO, "a batch is being cancelled"),
     "batch_closed": _Fact(logging.WARNING, "a batch's window closed before it was done"),
     "batch_late": _Fact(logging.WARNING, "a batch's window will close before it is done, at the pace it had so far"),
+    "model_queued_long": _Fact(logging.WARNING, "a model has waited long for a machine; its batches wait with it"),
+    "model_queued_no_more": _Fact(logging.INFO, "a model that had waited long for a machine waits no more"),
     "batch_paused": _Fact(logging.INFO, "a batch was paused by its owner"),
     "batch_resumed": _Fact(logging.INFO, "a batch was resumed by its owner"),
     "batch_deleted": _Fact(logging.INFO, "a batch was deleted"),

@@ -60,6 +60,8 @@ class Limits:
     """Requests of one model that may run at once in the whole deployment; None: what its routes were given."""
     interactive_reserve: int = 0
     """Slots of a model's cap kept free for people's requests, on top of those that run."""
+    queued_alert: timedelta | None = timedelta(hours=6)
+    """How long a model may wait for a machine before the operator is told; None: however long."""
     window: timedelta | None = timedelta(hours=24)
     """Of a batch that asks for no other; None: it has none."""
     longest_window: timedelta = timedelta(hours=168)

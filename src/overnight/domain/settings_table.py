@@ -112,6 +112,17 @@ TABLE = (
         1_000_000,
     ),
     Setting(
+        "BATCH_QUEUED_ALERT_HOURS",
+        "queued_alert",
+        6,
+        "How long a model may wait for a machine (503 with the code model_queued) before the log warns of it, once; 0: "
+        "never.",
+        "hours",
+        0,
+        8_760,
+        zero_lifts=True,
+    ),
+    Setting(
         "BATCH_MAX_REQUESTS",
         "batch_requests",
         50_000,

@@ -118,6 +118,16 @@ async def held(session: Session, models: Sequence[str]) -> dict[str, timedelta]:
     return {row["model"]: row["wait"] for row in rows}
 
 
+async def note_long_queued(store: Store, after: timedelta) -> list[Row]:
+    """Models that have waited for a machine for so long and were not told of: `model`, `queued_since`. Told once."""
+    return await store.rows(_SQL["note_long_queued_if_not_told"], after=after)
+
+
+async def end_queued(store: Store, quiet: timedelta) -> list[str]:
+    """Models of whose wait it was told, and that did not say for so long that they wait. Told once."""
+    return [row["model"] for row in await store.rows(_SQL["end_queued_if_served"], quiet=quiet)]
+
+
 async def forget_models(store: Store) -> bool:
     """Forget some models that nobody asked for in a day; says whether there were any."""
     return await store.run(_SQL["forget_models"]) > 0

@@ -12,6 +12,7 @@ from overnight.upkeep.expire import Expire
 from overnight.upkeep.follow import Follow
 from overnight.upkeep.foresee import Foresee
 from overnight.upkeep.purge import Purge
+from overnight.upkeep.queued import WatchQueued
 from overnight.upkeep.rescue import Rescue
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
@@ -32,6 +33,7 @@ def rounds(deps: Upkeep) -> list[tuple[str, Round, Seconds]]:
         ("follow", paced(follow.round, 0.25), lambda: 1.0 if follow.is_busy else QUIET),
         ("expire", paced(Expire(deps).round, 1.0), 3.0),
         ("foresee", paced(Foresee(deps).round, 30.0), 30.0),
+        ("watch queued", paced(WatchQueued(deps).round, 60.0), 60.0),
         ("rescue", paced(Rescue(deps).round, 2.0), 2.0),
         ("purge", paced(Purge(deps).round, 30.0), 30.0),
         ("open days", paced(OpenDays(deps).round, 3600.0), 3600.0),

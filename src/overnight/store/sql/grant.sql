@@ -95,16 +95,17 @@ WHERE g.lingers_until IS NOT NULL
         WHERE application_name = :prefix::text || g.worker AND datname = current_database()));
 
 -- name: hold_models_if_alive
--- Models that wait for a machine: nobody starts anything of them for so long. One that is held longer stays so.
+-- Models that wait for a machine: nobody starts anything of them for so long. One that is held longer stays so. One
+-- that was told so again, when it was asked the next time, has waited since it was told so first.
 WITH alive AS MATERIALIZED (
     SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
 ), held AS (
-    INSERT INTO model_state AS m (model, held_until)
-    SELECT h.model, now() + h.wait
+    INSERT INTO model_state AS m (model, held_until, queued_since)
+    SELECT h.model, now() + h.wait, now()
     FROM alive, unnest(:models::text[], :waits::interval[]) AS h (model, wait)
     ORDER BY h.model
     ON CONFLICT (model) DO UPDATE
-    SET held_until = greatest(m.held_until, excluded.held_until)
+    SET held_until = greatest(m.held_until, excluded.held_until), queued_since = coalesce(m.queued_since, now())
     RETURNING m.model, pg_notify('overnight_work', '')
 )
 SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM held) AS held;
@@ -114,6 +115,32 @@ SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM held) AS hel
 SELECT model, held_until - now() AS wait
 FROM model_state
 WHERE model = ANY (:models::text[]) AND held_until > now();
+
+-- name: note_long_queued_if_not_told
+-- Models that have waited for longer than they may without the operator's knowing.
+UPDATE model_state
+SET told_queued = true
+WHERE model IN (
+    SELECT model FROM model_state
+    WHERE queued_since < now() - :after::interval AND held_until > now() AND NOT told_queued
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING model, queued_since;
+
+-- name: end_queued_if_served
+-- Models that were asked again and did not say any more that they wait: so long after the end of the last wait, the
+-- next one is a new one. Of those whose operator was told the wait, the end is told, too.
+WITH over AS (
+    SELECT model, told_queued FROM model_state
+    WHERE queued_since IS NOT NULL AND held_until < now() - :quiet::interval
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+), ended AS (
+    UPDATE model_state m SET queued_since = NULL, told_queued = false FROM over o WHERE m.model = o.model
+    RETURNING m.model
+)
+SELECT o.model FROM over o JOIN ended e ON e.model = o.model WHERE o.told_queued;
 
 -- name: forget_models
 -- Models that nobody shares out any more; callers may make up names without end.
