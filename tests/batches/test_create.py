@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,7 @@ from overnight.domain.states import Status
 from overnight.files.delete import delete
 from overnight.files.shape import StoredFile
 from overnight.store import batches
+from overnight.store.pool import Session, Store
 from tests.batches.factory import CHAT, Factory, lines
 
 
@@ -211,3 +215,43 @@ async def test_batches_are_numbered_in_the_order_of_their_creation(make: Factory
     found, more = await find.page(make.store, make.owner, limit=10, after=None)
     assert [batch.id for batch in found] == [batch.id for batch in reversed(made)]
     assert not more
+
+
+class Doubtful(Store):
+    """Works like another store, but its first commit breaks: before it happened, or after and nobody hears of it."""
+
+    def __init__(self, store: Store, *, happens: bool) -> None:
+        super().__init__("")
+        self._store = store
+        self._happens = happens
+        self._broken = False
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Any]:
+        async with self._store._lent() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        if self._broken:
+            async with super().transaction() as session:
+                yield session
+            return
+        self._broken = True
+        with suppress(InterruptedError):
+            async with super().transaction() as session:
+                yield session
+                if not self._happens:
+                    raise InterruptedError
+        raise ConnectionResetError
+
+
+async def test_a_create_whose_commit_nobody_heard_the_end_of_is_answered_by_what_became_of_it(make: Factory) -> None:
+    new = NewBatch((await make.file(lines(3))).public_id, CHAT)
+
+    with pytest.raises(ConnectionResetError):
+        await creating.create(Doubtful(make.store, happens=False), make.limits, make.owner, new)
+    assert await make.value("SELECT count(*) FROM batch") == 0
+
+    batch = await creating.create(Doubtful(make.store, happens=True), make.limits, make.owner, new)
+    assert await make.value("SELECT id FROM batch") == batch.id

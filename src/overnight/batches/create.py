@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from uuid import UUID
 
@@ -21,8 +22,11 @@ from overnight.files.keep import Kept
 from overnight.files.shape import StoredFile
 from overnight.store import accounts, batches, blocks
 from overnight.store.batches import Terms
-from overnight.store.pool import Session, Store
+from overnight.store.pool import LOST, Session, Store
 from overnight.store.served import list_served
+
+LONGEST_IN_DOUBT = 30.0
+"""Seconds in which a create whose commit broke finds out whether it happened."""
 
 
 async def create(
@@ -46,31 +50,49 @@ async def create(
     """
     is_local = await accounts.is_local(store, owner)
     terms = _terms(new, limits, limits.most_requests(is_local))
-    source = await _source(store, terms, owner, new) if kept is None else None
+    source = await _source(store, terms, owner, new) if kept is None else kept
     batch_id = ids.new(time.time_ns() // 1_000_000)
-    async with store.transaction() as session:
-        await batches.serialise_creates(session)
-        made = await _made_before(session, owner, key, retry_of)
-        if made is not None:
-            return made
-        if source is None:
-            assert kept is not None
-            source = await kept.appear(session)
-        if isinstance(source, StoredFile) and limits.one_batch_per_file:
-            await _refuse_second(session, source)
-        total = _requests_to_queue(source, terms.most_requests)
-        await room.refuse_without_room(session, limits, owner, total, is_local=is_local)
-        number = await _store(session, terms, owner, new, source, batch_id, total, retry_of)
-        if isinstance(source, Prepared):
-            await blocks.write_all(session, number, source.blocks)
-            await source.roll.write(session, number, whole=True)
-        if key is not None:
-            await idempotency.remember(session, owner, key, number)
-        view = await find.in_session(session, owner, batch_id)
+    at_commit = False
+    try:
+        async with store.transaction() as session:
+            await batches.serialise_creates(session)
+            view = await _made_before(session, owner, key, retry_of)
+            if view is None:
+                file_or_requests = await source.appear(session) if isinstance(source, Kept) else source
+                if isinstance(file_or_requests, StoredFile) and limits.one_batch_per_file:
+                    await _refuse_second(session, file_or_requests)
+                total = _requests_to_queue(file_or_requests, terms.most_requests)
+                await room.refuse_without_room(session, limits, owner, total, is_local=is_local)
+                number = await _store(session, terms, owner, new, file_or_requests, batch_id, total, retry_of)
+                if key is not None:
+                    await idempotency.remember(session, owner, key, number)
+                view = await find.in_session(session, owner, batch_id)
+            at_commit = True
+    except LOST:
+        # A caller who is told of an error must be able to rely on nothing being run.
+        view = await _find_committed(store, owner, batch_id) if at_commit else None
+        if view is None:
+            raise
     assert view is not None
-    requests = source.requests if isinstance(source, Prepared) else source.lines
-    events.tell("batch_created", batch=view.public_id, number=number, requests=requests)
+    if view.id == batch_id:
+        events.tell("batch_created", batch=view.public_id, number=view.no, requests=view.counts.total)
     return view
+
+
+async def _find_committed(store: Store, owner: int, batch_id: UUID) -> BatchView | None:
+    """The batch whose commit nobody heard the end of, None where it did not happen or the database stays away.
+
+    The lock of creates is had only when the transaction of before has ended, one way or the other.
+    """
+    ends = time.monotonic() + LONGEST_IN_DOUBT
+    while (left := ends - time.monotonic()) > 0:
+        try:
+            async with asyncio.timeout(left), store.transaction() as session:
+                await batches.serialise_creates(session)
+                return await find.in_session(session, owner, batch_id)
+        except LOST:
+            await asyncio.sleep(0.1)
+    return None
 
 
 async def _made_before(session: Session, owner: int, key: Key | None, retry_of: UUID | None) -> BatchView | None:
@@ -115,7 +137,7 @@ async def _store(
     prepared = source if isinstance(source, Prepared) else None
     endpoint = new.endpoint if prepared is None else prepared.endpoint
     assert endpoint is not None
-    return await batches.create(
+    number = await batches.create(
         session,
         batch_id=batch_id,
         owner=owner,
@@ -130,6 +152,10 @@ async def _store(
         unresolved=prepared is not None and prepared.unresolved,
         retry_of=retry_of,
     )
+    if prepared is not None:
+        await blocks.write_all(session, number, prepared.blocks)
+        await prepared.roll.write(session, number, whole=True)
+    return number
 
 
 async def _usable_file(store: Store, owner: int, file_id: str) -> StoredFile:
