@@ -84,8 +84,33 @@ class Attempts:
             # A few requests that fail whatever the server does must not keep it from all the others.
             sources = [s for s in sources if s.blocks] or sources
         if len(sources) == 1:
-            return _take_of_one(sources[0], lines, untried_first=on_trial)
-        return _take_in_turns(flow, sources, lines, untried_first=on_trial)
+            chosen = _take_of_one(sources[0], lines, untried_first=on_trial)
+        else:
+            chosen = _take_in_turns(flow, sources, lines, untried_first=on_trial)
+        return self._one_alone(chosen)
+
+    def _one_alone(self, chosen: list[Request]) -> list[Request]:
+        """Of requests that are to run alone write down one at a time.
+
+        Should it kill this worker, others that were written down would count as lost with it, and fail without ever
+        having run alone.
+        """
+        if not any([request.alone for request in chosen]):
+            return chosen
+        reserves = (request for flow in self._held.flows.values() for request in flow.reserve)
+        taken = self._held.alone is not None or any(request.alone for request in reserves)
+        left: list[Request] = []
+        for request in chosen:
+            if request.alone and taken:
+                source = request.block.source
+                source.in_flight -= 1
+                source.flow.in_flight -= 1
+                source.flow.refund(request)
+                source.put_first(request)
+            else:
+                taken = taken or request.alone
+                left.append(request)
+        return left
 
     def _see(self, flow: Flow, sources: list[Source], now: float) -> None:
         """Tell who waits. An owner of whom all that is held was taken, while more is ready, has not left."""
