@@ -201,7 +201,7 @@ def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:
 
 
 async def _end_life(life: Life) -> None:
-    with contextlib.suppress(*LOST):
+    with contextlib.suppress(*LOST, asyncpg.PostgresError):
         await life.end()
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import asyncpg
 import pytest
 
+from overnight.store import answers
 from overnight.store.pool import Store
 from overnight.worker import worker
 from tests.scripted_upstream import Gate, Upstream, echo
@@ -75,3 +78,26 @@ async def test_the_whole_of_a_worker_runs_until_it_is_cancelled(store: Store, up
         await asyncio.wait([running])
         assert running.cancelled()
     assert (await results(store, batch)).keys() == names(300)
+
+
+async def test_a_full_disk_does_not_keep_what_ended_from_being_stored_while_there_is_time(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    upstream.script = gate
+    await add_batch(store, [request(f"r{i}") for i in range(4)])
+    record = answers.record
+    full = [True, True]
+
+    async def record_if_there_is_space(*given: Any) -> None:
+        if full and full.pop():
+            raise asyncpg.DiskFullError("No space left on device")
+        await record(*given)
+
+    monkeypatch.setattr(answers, "record", record_if_there_is_space)
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        gate.open()
+        await rig.worker.stop(30.0)
+    assert not full
+    assert await value(store, "SELECT count(*) FROM answer") == 4

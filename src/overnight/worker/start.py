@@ -97,10 +97,7 @@ class Starter:
         return self._held.alone_runs or alone.block.source.flow.route.is_up(now)
 
     def _may_run_alone(self, request: Request) -> bool:
-        """From now on nothing starts until what runs has ended, and then this request runs by itself.
-
-        What was answered is stored before: should this request kill the worker, nothing else is lost with it.
-        """
+        """Nothing starts until what runs has ended and is stored: should it kill this worker, it alone is lost."""
         self._held.alone = request
         return self._held.running == 0 and self._recorder.is_empty
 

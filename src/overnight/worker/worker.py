@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+import asyncpg
+
 from overnight.catalog.routes import TEND_EVERY, WATCH_EVERY, Routes
 from overnight.domain import events
 from overnight.domain.limits import Limits
@@ -193,7 +195,13 @@ class Worker:
                 self._cut()
             if now >= ends + STORE_WITHIN:
                 return
-            if not await self.round():
+            try:
+                found = await self.round()
+            except asyncpg.PostgresError as error:
+                # Such as a full disk: it may pass while there is time, and what stays held is taken over.
+                events.tell("round_failed", error, round="work", in_a_row=1)
+                found = False
+            if not found:
                 await self.bell.wait(0.05)
 
     async def _take_steps(self, session: Session) -> bool:
