@@ -23,6 +23,9 @@ test: $(STAMPS)/dev ## run the tests, having installed what they need
 fuzz: $(STAMPS)/dev ## look for faults with made-up calls and files, SECONDS=300 for each kind
 	OVERNIGHT_FUZZ_SECONDS=$(or $(SECONDS),300) $(BIN)/python -m pytest tests/fuzz
 
+soak: $(STAMPS)/dev ## random faults to real processes for an hour (SOAK_SECONDS); what failed is repeated by its seed
+	$(BIN)/python -m tests.faults.soak
+
 check: $(STAMPS)/dev ## style, types, floors of the house, sizes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -95,7 +95,7 @@ class Attempts:
         Should it kill this worker, others that were written down would count as lost with it, and fail without ever
         having run alone.
         """
-        if not any([request.alone for request in chosen]):
+        if not any(request.alone for request in chosen):
             return chosen
         reserves = (request for flow in self._held.flows.values() for request in flow.reserve)
         taken = self._held.alone is not None or any(request.alone for request in reserves)

@@ -1,0 +1,45 @@
+"""When a fault strikes: somewhere in the middle of what runs, wherever that is this time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.faults.job import Job
+from tests.faults.stage import Stage
+
+LONGEST_WAIT = 8.0
+"""Seconds after which a fault strikes even where fewer requests came than were to come."""
+
+
+class Run:
+    """One run on a stage: the batches that it began with, and its own chance."""
+
+    def __init__(self, stage: Stage, chance: random.Random) -> None:
+        self.stage = stage
+        self.chance = chance
+        self.jobs: list[Job] = []
+        self._arrived = stage.recorder.arrived
+
+    async def begin(self, batches: int, requests: tuple[int, int]) -> None:
+        """Hand over so many batches, each with a number of requests in this range."""
+        for _ in range(batches):
+            self.jobs.append(await self.stage.submit(self.chance.randint(*requests)))
+
+    async def somewhere(self) -> None:
+        """Return when a random share of the requests has arrived, and a moment later."""
+        share = self.chance.uniform(0.05, 0.7)
+        wanted = self._arrived + int(share * sum(len(job.custom_ids) for job in self.jobs))
+        try:
+            async with asyncio.timeout(LONGEST_WAIT):
+                await self.stage.recorder.until_arrived(wanted)
+        except TimeoutError:
+            pass
+        await asyncio.sleep(self.chance.uniform(0, 0.3))
+
+    async def finish(self) -> None:
+        """Undo what is left of the faults, and wait until all batches of the run have ended."""
+        await self.stage.heal()
+        for job in self.stage.jobs:
+            if job.batch is not None:
+                await self.stage.until_ended(job)

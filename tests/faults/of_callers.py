@@ -1,0 +1,153 @@
+"""What callers do at the worst moment: cancel, pause, delete, let the window close, hang up in a create call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from urllib.parse import urlsplit
+
+import httpx
+
+from overnight.domain import ids
+from tests.faults.job import Job
+from tests.faults.moments import Run
+
+
+async def cancel(run: Run) -> None:
+    """A batch is cancelled while it runs, or as it ends."""
+    job = await _running(run)
+    await run.somewhere()
+    answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/cancel")
+    assert answer.status_code in (200, 404), answer.text
+    if answer.json().get("cancelling_at") is not None:
+        job.cancelled_at = time.time()
+
+
+async def pause_and_resume(run: Run) -> None:
+    """A batch is paused and goes on, a few times."""
+    job = await _running(run)
+    await run.somewhere()
+    for _ in range(run.chance.randint(1, 3)):
+        answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/pause")
+        paused_at = time.time()
+        if answer.status_code != 200:
+            # It has ended, or was deleted, meanwhile.
+            return
+        await asyncio.sleep(run.chance.uniform(0, 1.5))
+        job.pauses.append((paused_at, time.time()))
+        answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/resume")
+        await asyncio.sleep(run.chance.uniform(0, 0.5))
+
+
+async def delete(run: Run) -> None:
+    """A batch is deleted as soon as that is possible: once it was cancelled, or has ended."""
+    job = await _running(run)
+    await run.somewhere()
+    if run.chance.random() < 0.7:
+        answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/cancel")
+        if answer.json().get("cancelling_at") is not None:
+            job.cancelled_at = time.time()
+    for _ in range(200):
+        answer = await run.stage.caller.call("DELETE", f"/v1/batches/{job.batch}")
+        if answer.status_code in (200, 404):
+            job.deleted_at = time.time()
+            return
+        assert answer.status_code == 409, answer.text
+        await asyncio.sleep(run.chance.uniform(0.02, 0.3))
+
+
+async def let_expire(run: Run) -> None:
+    """The window of a batch closes while it runs."""
+    job = await _running(run)
+    await run.somewhere()
+    rows = await run.stage.sql(
+        "UPDATE batch SET expires_at = clock_timestamp() WHERE id = $1 AND ended_at IS NULL RETURNING expires_at",
+        ids.read(ids.BATCH, job.batch or ""),
+    )
+    if rows:
+        # Whoever was writing down at this very moment had looked before.
+        job.expires_at = rows[0]["expires_at"].timestamp() + 0.1
+
+
+async def hang_up_in_create(run: Run) -> None:
+    """The caller's connection closes somewhere in a create call, with a key and without."""
+    await run.somewhere()
+    for keyed in (True, False):
+        job = run.stage.plan(run.chance.randint(20, 80))
+        file = await run.stage.caller.upload(job) if job.source == "file" else None
+        body = json.dumps(job.create(file)).encode()
+        key = f"key-{job.tag}"
+        await _hang_up(run, body, key if keyed else None)
+        if keyed:
+            answer = await run.stage.caller.call(
+                "POST",
+                "/v1/batches",
+                content=body,
+                headers={"Idempotency-Key": key, "Content-Type": "application/json"},
+            )
+            assert answer.status_code == 200, answer.text
+        await _look_it_up(run, job, least=int(keyed))
+
+
+async def _hang_up(run: Run, body: bytes, key: str | None) -> None:
+    """Send a create call, part of it or all, and close the connection without waiting for the answer."""
+    address = urlsplit(run.stage.processes["a"].url)
+    head = f"POST /v1/batches HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n" + (f"Idempotency-Key: {key}\r\n" if key else "") + "\r\n"
+    sent = head.encode() + body
+    if run.chance.random() < 0.2:
+        sent = sent[: run.chance.randrange(len(sent))]
+    try:
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(sent)
+        await writer.drain()
+        await asyncio.sleep(run.chance.choice([0, 0.002, 0.01, 0.05]))
+        writer.transport.abort()
+    except OSError:
+        # It has just been killed: that call was cut as well.
+        return
+
+
+async def lose_the_commit(run: Run) -> None:
+    """The connection of the API to the database breaks as a create commits, before or after that happened."""
+    await run.somewhere()
+    for after in (True, False):
+        job = run.stage.plan(run.chance.randint(20, 80))
+        file = await run.stage.caller.upload(job) if job.source == "file" else None
+        wire = run.stage.processes["a"].wire
+        wire.break_at_commit(job.tag, after=after)
+        try:
+            answer = await run.stage.caller.once("POST", "/v1/batches", json=job.create(file))
+        except httpx.TransportError:
+            # The process died of something else: nobody was told anything.
+            await _look_it_up(run, job, least=0)
+            continue
+        finally:
+            wire.break_at_commit("", after=False)
+        if answer.status_code == 200:
+            job.batch = answer.json()["id"]
+        else:
+            job.refused = True
+
+
+async def _look_it_up(run: Run, job: Job, least: int) -> None:
+    """After a call whose answer nobody heard there is one batch, or none; with a key there is one."""
+    # What was under way when its caller hung up may still commit.
+    await asyncio.sleep(0.5)
+    rows = await run.stage.sql("SELECT id FROM batch WHERE metadata->>'tag' = $1", job.tag)
+    assert least <= len(rows) <= 1, f"{len(rows)} batches were made of one create call"
+    job.batch = ids.show(ids.BATCH, rows[0]["id"]) if rows else None
+
+
+async def _running(run: Run) -> Job:
+    """A batch for this alone, so that no two callers ask different things of one."""
+    if run.chance.random() < 0.5:
+        job = await run.stage.submit(run.chance.randint(100, 250))
+        run.jobs.append(job)
+        return job
+    free = [job for job in run.jobs if job.stopped_at is None and not job.pauses]
+    return run.chance.choice(free or run.jobs)
+
+
+ALL = (cancel, pause_and_resume, delete, let_expire, hang_up_in_create, lose_the_commit)

@@ -1,0 +1,129 @@
+"""Faults of processes: killed, frozen, stopped, one after the other, by a request that is poison."""
+
+from __future__ import annotations
+
+import asyncio
+
+from overnight.domain import ids
+from tests.faults.moments import Run
+from tests.faults.recorder import Outcome
+
+
+async def kill_a_worker(run: Run) -> None:
+    """kill -9 of a process that runs requests; it is started again later."""
+    name = run.chance.choice(run.stage.workers).name
+    await run.somewhere()
+    run.stage.kill(name)
+    await asyncio.sleep(run.chance.uniform(0, 3))
+    await run.stage.start(name)
+
+
+async def kill_all_workers(run: Run) -> None:
+    """kill -9 of every process that runs requests, within a moment."""
+    await run.somewhere()
+    for worker in run.stage.workers:
+        run.stage.kill(worker.name)
+        await asyncio.sleep(run.chance.uniform(0, 0.2))
+    await asyncio.sleep(run.chance.uniform(0, 3))
+    await asyncio.gather(*(run.stage.start(worker.name) for worker in run.stage.workers))
+
+
+async def kill_the_api(run: Run) -> None:
+    """kill -9 of the process that is called, while it is called."""
+    await run.somewhere()
+    run.stage.kill("a")
+    late = run.stage.plan(run.chance.randint(20, 60))
+    creating = asyncio.create_task(run.stage.caller.create(late))
+    await run.stage.start("a")
+    await creating
+
+
+async def two_deaths_in_a_row(run: Run) -> None:
+    """A worker is killed, and another one while it takes over what the first one held."""
+    first, second = run.chance.sample(run.stage.workers, 2)
+    await run.somewhere()
+    run.stage.kill(first.name)
+    await asyncio.sleep(run.stage.dead_after + run.chance.uniform(-1, 3))
+    run.stage.kill(second.name)
+    await asyncio.sleep(run.chance.uniform(0, 2))
+    await asyncio.gather(run.stage.start(first.name), run.stage.start(second.name))
+
+
+async def freeze(run: Run) -> None:
+    """A worker stands still for longer than its heartbeat may take, and goes on as if nothing had been."""
+    process = run.chance.choice(run.stage.workers)
+    await run.somewhere()
+    process.freeze()
+    try:
+        # Sometimes it wakes just as it is declared dead.
+        await asyncio.sleep(run.stage.dead_after + run.chance.choice([0.5, 2.5, 5.0]))
+    finally:
+        process.thaw()
+
+
+async def freeze_for_a_moment(run: Run) -> None:
+    """A worker stands still, but not long enough to be declared dead."""
+    process = run.chance.choice(run.stage.workers)
+    await run.somewhere()
+    process.freeze()
+    try:
+        await asyncio.sleep(run.stage.dead_after * run.chance.uniform(0.2, 0.6))
+    finally:
+        process.thaw()
+
+
+async def terminate(run: Run) -> None:
+    """SIGTERM in the middle: what runs ends, what does not start goes back, and nothing runs twice."""
+    name = run.chance.choice(run.stage.workers).name
+    await run.somewhere()
+    code = await run.stage.processes[name].terminate()
+    assert code == 0, f"{name} ended with {code} after SIGTERM"
+    await run.stage.start(name)
+
+
+async def poison(run: Run) -> None:
+    """One request kills whoever sends it, each time: it fails in the end, and it alone."""
+    stage = run.stage
+    job = stage.plan(run.chance.randint(30, 60))
+    name = run.chance.choice(job.names)
+    stage.recorder.refused.discard(name)
+    stage.recorder.deadly[name] = stage.kill
+    reviving = asyncio.create_task(_keep_alive(run))  # cancelled below
+    try:
+        await stage.caller.create(job)
+        await stage.until_ended(job)
+    finally:
+        reviving.cancel()
+        await asyncio.wait([reviving])
+        del stage.recorder.deadly[name]
+    sends = stage.recorder.sends[name]
+    assert all(send.outcome is Outcome.GONE for send in sends), sends
+    assert len(sends) <= 4, f"a request that kills its workers was sent {len(sends)} times"
+    codes = await stage.sql(
+        """SELECT line, code FROM answer JOIN batch ON batch.no = answer.batch
+        WHERE batch.id = $1 AND code IS NOT NULL""",
+        ids.read(ids.BATCH, job.batch or ""),
+    )
+    failed = {job.names[row["line"]] for row in codes}
+    assert name in failed, "a request that kills its workers did not fail"
+    assert failed <= {name, *stage.recorder.refused}, f"innocent requests failed: {failed}"
+
+
+async def _keep_alive(run: Run) -> None:
+    while True:
+        for process in run.stage.processes.values():
+            if process.running is None:
+                await run.stage.start(process.name)
+        await asyncio.sleep(0.05)
+
+
+ALL = (
+    kill_a_worker,
+    kill_all_workers,
+    kill_the_api,
+    two_deaths_in_a_row,
+    freeze,
+    freeze_for_a_moment,
+    terminate,
+    poison,
+)

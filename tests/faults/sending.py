@@ -1,0 +1,136 @@
+"""What was really sent of a batch, held against what was written down, answered and asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tests.faults.job import Job
+from tests.faults.recorder import Outcome, Send
+from tests.faults.stage import Stage
+
+NEVER_RAN = ("batch_cancelled", "batch_expired", "batch_failed")
+NOTICED = 1.0
+"""Seconds between two looks of a worker at the batches that it holds."""
+SAME_MOMENT = 0.25
+"""Seconds between a commit's moment, which is that of its beginning, and what its callers do next."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A batch's row and its answers, by line."""
+
+    row: Any
+    answers: dict[int, Any]
+
+
+@dataclass(frozen=True)
+class Life:
+    """A process's time under one worker number; `dead_at` None while it lives."""
+
+    began: float
+    dead_at: float | None
+
+
+async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
+    """Say what is wrong with what was sent."""
+    written = await _written_down(stage, record.row["no"])
+    lives = await _lives(stage)
+    problems: list[str] = []
+    for line, name in enumerate(job.names):
+        sends = sorted(stage.recorder.sends.get(name, []), key=lambda send: send.at)
+        answer = record.answers.get(line)
+        found = [
+            *_unwritten(sends, written[line]),
+            *_needless(sends, lives),
+            *([] if answer is None else _against_answer(sends, answer, lives)),
+        ]
+        problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
+    problems += _after_the_end(stage, job, record, written)
+    problems += _in_pauses(job, written)
+    return problems
+
+
+def _unwritten(sends: list[Send], written: list[float]) -> Iterator[str]:
+    """Each send was written down before: so a crash leaves no unknown spending."""
+    for number, send in enumerate(sends, 1):
+        if bisect_right(written, send.at + SAME_MOMENT) < number:
+            yield f"send {number} had not been written down; {len(written)} were"
+
+
+def _needless(sends: list[Send], lives: dict[int, list[Life]]) -> Iterator[str]:
+    """It was sent again only where the send before had failed or its sender was lost."""
+    for send, following in pairwise(sends):
+        if send.outcome not in (Outcome.FAILED, Outcome.GONE) and not _lost(send, lives, following.at):
+            yield f"sent again at {following.at:.3f} without need"
+
+
+def _against_answer(sends: list[Send], answer: Any, lives: dict[int, list[Life]]) -> Iterator[str]:
+    """It was sent before it was answered and not after, and a reply that somebody living heard is its answer."""
+    if answer["code"] not in NEVER_RAN and not sends:
+        yield f"answered ({answer['code']}) and never sent"
+    committed = answer["at"].timestamp()
+    for send in sends:
+        if send.at > committed + SAME_MOMENT:
+            yield f"sent at {send.at:.3f} though its answer was stored at {committed:.3f}"
+        heard = send.outcome is Outcome.ANSWERED and not _lost(send, lives, float("inf"))
+        if heard and answer["kind"] != 0:
+            yield f"a good reply was given and the answer is {answer['code']}"
+
+
+def _after_the_end(stage: Stage, job: Job, record: Record, written: dict[int, list[float]]) -> Iterator[str]:
+    """Once its end is acknowledged nothing more is written down; what was may still be sent for a moment.
+
+    The allowance: a worker sends what it wrote down before until it looks at the batch again, which it does every
+    second, or, where it cannot reach the database, until its heartbeat is too old to start anything.
+    """
+    if job.stopped_at is None:
+        return
+    late = [line for line, moments in written.items() for at in moments if at > job.stopped_at]
+    if late:
+        yield f"{len(late)} requests were written down after the end was acknowledged: lines {late[:5]}"
+    allowed = job.stopped_at + NOTICED + stage.dead_after / 2
+    sent = [send for send in stage.recorder.of(job.names) if send.at > allowed]
+    if sent:
+        yield f"{len(sent)} requests were sent long after the end was acknowledged: {_show(sent[0])}"
+
+
+def _in_pauses(job: Job, written: dict[int, list[float]]) -> Iterator[str]:
+    for began, ended in job.pauses:
+        late = [line for line, moments in written.items() for at in moments if began < at < ended]
+        if late:
+            yield f"{len(late)} requests were written down during a pause: lines {late[:5]}"
+
+
+def _lost(send: Send, lives: dict[int, list[Life]], before: float) -> bool:
+    """Whether the life in which a request was sent ended after it was sent and before a moment."""
+    of_sender = [life for life in lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
+    if not of_sender:
+        return True
+    dead_at = of_sender[-1].dead_at
+    return dead_at is not None and send.at <= dead_at + SAME_MOMENT and dead_at <= before + SAME_MOMENT
+
+
+async def _written_down(stage: Stage, batch: int) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = defaultdict(list)
+    rows = await stage.sql("SELECT at, lines FROM attempt WHERE batch = $1 ORDER BY at", batch)
+    for row in rows:
+        for line in row["lines"]:
+            found[line].append(row["at"].timestamp())
+    return found
+
+
+async def _lives(stage: Stage) -> dict[int, list[Life]]:
+    found: dict[int, list[Life]] = defaultdict(list)
+    for row in await stage.sql("SELECT pid, started_at, dead_at FROM worker ORDER BY no"):
+        dead_at = None if row["dead_at"] is None else row["dead_at"].timestamp()
+        found[row["pid"]].append(Life(row["started_at"].timestamp(), dead_at))
+    return found
+
+
+def _show(send: Send) -> str:
+    return f"{send.process}({send.pid}) {send.at:.3f}–{send.ended:.3f} {send.outcome}"
