@@ -150,20 +150,20 @@ class Recorder:
             return False
         number = len(self.sends[send.name])
         if send.name in self.once and number == 1:
-            return await self._fail(send, writer)
+            return await self._fail(send, writer, 500)
         if send.name in self.refused:
             send.outcome = Outcome.REFUSED
             return await _write(writer, 400, _error("This one is refused."))
         if self.mood is Mood.FAILING and self.chance.random() < 0.5:
-            return await self._fail(send, writer)
+            return await self._fail(send, writer, self.chance.choice([500, 503, 429]))
         if self.mood is Mood.GARBAGE and self.chance.random() < 0.3:
             return await self._babble(send, writer)
         send.outcome = Outcome.ANSWERED
         return await _write(writer, 200, _completion(f"{send.name} for {send.process}"))
 
-    async def _fail(self, send: Send, writer: asyncio.StreamWriter) -> bool:
+    async def _fail(self, send: Send, writer: asyncio.StreamWriter, status: int) -> bool:
         send.outcome = Outcome.FAILED
-        return await _write(writer, self.chance.choice([500, 503, 429]), _error("Not now."))
+        return await _write(writer, status, _error("Not now."))
 
     async def _babble(self, send: Send, writer: asyncio.StreamWriter) -> bool:
         kind = self.chance.randrange(4)

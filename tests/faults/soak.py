@@ -40,8 +40,8 @@ class Soak:
                 off = chance.choice([-3600, 3600])
                 clock = shifted_clock(folder, off) if chance.random() < 0.25 else None
                 env = {chance.choice("abc"): clock} if clock else {}
-                cap = chance.choice([None, None, 3, 12])
-                times = "real" if chance.random() < 0.15 else "short"
+                cap = chance.choice([None, None, None, 12])
+                times = "real" if chance.random() < 0.08 else "short"
                 about = [times, *(f"clock of {name} off by {off} s" for name in env), *(["small disk"] if disk else [])]
                 about += [f"{cap} slots"] if cap else []
                 print(f"{SEED}={seed}: {', '.join(about)}", flush=True)
