@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -95,6 +96,9 @@ def choose(chance: random.Random, *, with_disk: bool) -> list[Fault]:
 
 def main() -> int:
     """Play until the time is over, or one seed where it was asked for; 1 where anything did not hold."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Whatever ends it, what it started ends with it.
+        signal.signal(number, signal.default_int_handler)
     soak = Soak()
     asked = os.environ.get(SEED)
     ends = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "3600"))
