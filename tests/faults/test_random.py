@@ -12,13 +12,12 @@ from tests.faults import of_callers, of_model_servers, of_processes, of_the_data
 from tests.faults.play import plays
 
 
-async def test_workers_that_are_killed_frozen_and_stopped_lose_and_double_nothing(tmp_path: Path) -> None:
+async def test_workers_that_are_killed_and_frozen_lose_and_double_nothing(tmp_path: Path) -> None:
     await plays(
         tmp_path,
-        [of_processes.kill_a_worker, of_callers.cancel],
-        [of_processes.freeze, of_callers.delete, of_model_servers.flapping],
-        [of_processes.terminate, of_callers.pause_and_resume, of_model_servers.garbage],
-        requests=(200, 300),
+        [of_processes.kill_all_workers, of_callers.cancel],
+        [of_processes.freeze, of_callers.delete, of_callers.pause_and_resume],
+        requests=(150, 250),
     )
 
 
@@ -26,6 +25,11 @@ async def test_a_database_that_dies_or_is_out_of_reach_loses_and_doubles_nothing
     await plays(
         tmp_path,
         [of_the_database.kill_postgres, of_callers.hang_up_in_create],
-        [of_the_database.cut_for_10_s, of_callers.lose_the_commit, of_callers.let_expire],
-        requests=(200, 300),
+        [
+            of_the_database.cut_for_10_s,
+            of_callers.lose_the_commit,
+            of_callers.let_expire,
+            of_model_servers.garbage,
+        ],
+        requests=(150, 250),
     )

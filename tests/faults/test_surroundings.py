@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import of_callers, of_processes, of_the_database
+from tests.faults import of_callers, of_model_servers, of_processes, of_the_database
 from tests.faults.play import plays
 from tests.faults.surroundings import shifted_clock, small_disk
 
@@ -21,7 +21,7 @@ async def test_a_clock_that_is_off_and_a_full_disk_lose_and_double_nothing(tmp_p
         await plays(
             tmp_path,
             [of_processes.two_deaths_in_a_row, of_callers.let_expire],
-            [of_the_database.fill_the_disk, of_callers.cancel],
+            [of_the_database.fill_the_disk, of_callers.cancel, of_model_servers.flapping],
             requests=(150, 200),
             env={"b": clock},
             disk=disk,
