@@ -14,6 +14,7 @@ from benchmarks.simulated_servers import (
     CountLimited,
     Ended,
     MemoryLimited,
+    Moody,
     QueueLimited,
     RateLimited,
     Server,
@@ -155,6 +156,7 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "… and tells it ": lambda: MemoryLimited(tells=True),
     "rate-limited, 20 a second": RateLimited,
     "429 above 100 at once": CountLimited,
+    "503 to 1 of 40 by chance, 24 slots": Moody,
 }
 
 

@@ -169,3 +169,15 @@ class CountLimited(RateLimited):
 
     def start(self, now: float) -> bool:
         return len(self._running) < self._most and super().start(now)
+
+
+class Moody(QueueLimited):
+    """Refuses one request of forty by chance, however many there are."""
+
+    def __init__(self, slots: int = 24, refused: float = 0.025, seed: int = 1) -> None:
+        super().__init__(slots, seed=seed)
+        self._refused = refused
+        self._draw = random.Random(seed)
+
+    def start(self, now: float) -> bool:
+        return self._draw.random() >= self._refused and super().start(now)

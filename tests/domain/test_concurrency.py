@@ -222,13 +222,13 @@ def test_the_number_stays_within_its_bounds_and_never_more_than_doubles(
 ) -> None:
     room = Room.begin(Bounds.of(slots))
     for made in happens:
-        before = room.allowed
+        before, known = room.allowed, room.refusals
         seen = seen_of(room, made)
         room = follow(room, seen)
         assert 1 <= room.allowed <= (slots or MOST)
         # One request more is no step, however small the number.
         assert room.allowed <= max(before * FASTEST + 1, before + 1)
-        if seen.refused:
+        if seen.refused and not (room.refusals.tolerated or room.refusals.came_down or known.came_down):
             assert room.allowed <= max(1, before - min(seen.refused, before - 1))
         assert 0 <= room.pause <= LONGEST_PAUSE
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.room import ErrorsOnly, Fixed, Ours, Run, simulate
-from benchmarks.simulated_servers import CountLimited, MemoryLimited, QueueLimited, RateLimited, Server
+from benchmarks.simulated_servers import CountLimited, MemoryLimited, Moody, QueueLimited, RateLimited, Server
 
 SECONDS = 240.0
 SERVERS: dict[str, tuple[Callable[[], Server], int]] = {
@@ -66,3 +66,22 @@ def test_counting_errors_alone_goes_on_growing_where_there_are_none() -> None:
     rival = ErrorsOnly()
     simulate(QueueLimited(), rival, 120.0)
     assert rival.allowed(0) > 400
+
+
+@pytest.mark.parametrize("part", [0.025, 0.05, 0.1])
+@pytest.mark.parametrize("slots", [None, 12])
+def test_refusals_by_chance_do_not_starve_a_server(slots: int | None, part: float) -> None:
+    best = simulate(Moody(24, part), Fixed(slots or 32), SECONDS)
+    ours = simulate(Moody(24, part), Ours(slots), SECONDS)
+    assert ours.pace() >= 0.85 * best.pace()
+
+
+def test_refusals_of_a_server_that_became_smaller_are_not_taken_for_chance() -> None:
+    class Shrinking(CountLimited):
+        def start(self, now: float) -> bool:
+            self._most = 100 if now < SECONDS / 2 else 30
+            return super().start(now)
+
+    run = simulate(Shrinking(), ours := Ours(), SECONDS)
+    assert run.errors() <= 25
+    assert max(ours.numbers[-200:]) <= 60

@@ -6,7 +6,7 @@
 - then tries numbers one after the other: higher ones while they bring more tokens a second, lower ones while they
   bring as many, if requests seem to stand in each other's way;
 - holds the best one, and tries its neighbours again from time to time, the more rarely the less that helped;
-- gives way at once where the server refuses, and comes near that point again by small steps;
+- gives way at once where the server refuses, and comes near that point again by small steps, unless that was in vain;
 - believes a server that tells how many requests wait in it.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
+from overnight.domain.concurrency import chance
 from overnight.domain.concurrency.compare import LARGE_STEP, LONGEST_PATIENCE, compare, hold
 from overnight.domain.concurrency.state import (
     PATIENCE,
@@ -63,9 +64,11 @@ def is_refusal(tried: Try) -> bool:
 
 def follow(room: Room, seen: Seen) -> Room:
     """The room after a period, given what was seen in it."""
-    room = _pass(room, seen)
+    room = chance.note(_pass(room, seen), seen)
+    if seen.refused and not chance.are_tolerated(room, seen):
+        return chance.judge(_give_way(room, seen))
     if seen.refused:
-        return _give_way(room, seen)
+        room = chance.judge(room)
     if seen.ended:
         room = replace(room, last_pause=0.0)
     if seen.signals is not None:

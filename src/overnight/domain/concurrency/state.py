@@ -147,6 +147,29 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusals:
+    """What is known of a server's refusals: how many of the last requests, about."""
+
+    count: float = 0.0
+    refused: float = 0.0
+    began: float = 0.0
+    """The number of requests at once when they began; 0 while there are none."""
+    worst: float = 0.0
+    """The largest part that was refused since."""
+    came_down: bool = False
+    """The number is far below where they began, and what is counted is counted since."""
+    tolerated: float = 0.0
+    """So large a part is refused by chance: no smaller number would prevent it."""
+    doubted: float = 0.0
+    """Seconds for which none are tolerated."""
+
+    @property
+    def part(self) -> float:
+        """The part of the requests that is refused."""
+        return self.refused / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """How many requests may be in flight on a route, and what is known. Durations are in seconds."""
 
@@ -180,6 +203,7 @@ class Room:
     pause: float = 0.0
     """Nothing starts for so long: the server refused all there was."""
     last_pause: float = 0.0
+    refusals: Refusals = Refusals()
 
     @classmethod
     def begin(cls, bounds: Bounds) -> Room:
