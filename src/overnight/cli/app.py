@@ -13,8 +13,10 @@ from overnight.cli import (
     cancel,
     delete,
     doctor,
+    files,
     list_,
     migrate,
+    models,
     pause,
     results,
     resume,
@@ -67,6 +69,8 @@ app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("retry")(retry.retry)
 app.command("delete")(delete.delete)
+app.add_typer(files.app, name="files")
+app.command("models")(models.models)
 app.add_typer(settings_.app, name="settings")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 UNBOUNDED = 10_000
 """Columns of what is no terminal."""
@@ -22,12 +23,17 @@ aside = Console(stderr=True, highlight=False)
 
 def complain(message: str) -> None:
     """Say in one sentence why something could not be done."""
-    aside.print(f"[bold red]error[/] {escape(message)}", soft_wrap=True)
+    say(f"[bold red]error[/] {escape(message)}")
 
 
 def say(message: str) -> None:
     """Say something beside the result; rich markup is read."""
-    aside.print(message, soft_wrap=True)
+    lines = [Text.from_markup(message)]
+    if aside.is_terminal:
+        # Only between words: a path or a command that is longer than a line can still be copied whole.
+        lines = list(lines[0].wrap(aside, aside.width, overflow="ignore"))
+    for line in lines:
+        aside.print(line, soft_wrap=True)
 
 
 def as_json(value: object) -> None:
