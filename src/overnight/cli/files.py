@@ -40,6 +40,8 @@ def list_(
             (f["id"], f["purpose"], f"{f['bytes']:,}", output.moment(f["created_at"]), f["filename"])
             for f in page["data"]
         ),
+        whole=4,
+        stacked=True,
     )
     if page["has_more"]:
         output.say(f"There are more: overnight files list --after {page['last_id']}")
@@ -67,7 +69,7 @@ def _describe(file: dict[str, Any]) -> None:
         ("created", output.moment(file["created_at"])),
         ("kept until", output.moment(file.get("expires_at"))),
     ]
-    output.table(("", ""), rows)
+    output.facts(rows)
     problems = file.get("problems")
     if problems:
         output.say(f"{problems['count']:,} problems; a batch of this file would be refused. The first:")

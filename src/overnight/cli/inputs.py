@@ -51,13 +51,15 @@ def read_inputs(words: Sequence[str]) -> Iterator[list[Input]]:
                 if path is not None and path.is_file():
                     found[key] = Input(path.name, path)
                 else:
-                    copy = Path(folder) / f"{len(found)}.jsonl"
+                    name = "stdin.jsonl" if path is None else f"{path.name}.jsonl"
+                    copy = Path(folder) / str(len(found)) / name
                     _copy(path, copy)
-                    found[key] = Input("stdin.jsonl" if path is None else path.name, copy)
+                    found[key] = Input(name, copy)
         yield list(found.values())
 
 
 def _copy(source: Path | None, copy: Path) -> None:
+    copy.parent.mkdir()
     with copy.open("wb") as target:
         if source is not None:
             with source.open("rb") as file:

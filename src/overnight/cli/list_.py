@@ -37,6 +37,7 @@ def list_(
         ("BATCH", "STATUS", "ANSWERED", "MODEL", "CREATED"),
         ((b["id"], b["status"], output.counts(b), b["model"], output.moment(b["created_at"])) for b in page["data"]),
         whole=3,
+        stacked=True,
     )
     if page["has_more"]:
         output.say(f"There are more: overnight list --after {page['last_id']}")

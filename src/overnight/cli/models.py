@@ -26,4 +26,5 @@ def models(server: Server = None, json: Json = False) -> None:
                 )
                 for model in found
             ),
+            stacked=True,
         )

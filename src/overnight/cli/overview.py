@@ -79,7 +79,8 @@ class Overview:
         height = options.height or console.height
         parts: list[RenderableType] = []
         if "batches" not in self._seen or self._error:
-            parts.append(Text(self._error or self._seen["error"], "red", no_wrap=True, overflow="ellipsis"))
+            why = self._error or self._seen["error"]
+            parts.append(Text(f"Cannot be reached, trying again. {why}", "red", no_wrap=True, overflow="ellipsis"))
         if "batches" in self._seen:
             parts.extend(_head(self._seen))
             batches = self._seen["batches"]
