@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -22,10 +23,9 @@ from overnight.domain.states import FINAL, Status
 UNFINISHED = tuple(str(status) for status in Status if status not in FINAL)
 UNFINISHED_SHOWN = 100
 ENDED_SHOWN = 20
-WHOLE_IDS_FROM = 78
-"""Columns from which there is room for whole ids."""
-BARS_FROM = 100
 BAR = 20
+_ANY = Console(width=output.UNBOUNDED)
+"""Only for measuring."""
 
 Seen = dict[str, Any]
 
@@ -119,34 +119,33 @@ def _model(model: dict[str, Any]) -> str:
 
 
 def _batches(batches: list[dict[str, Any]], now: int, width: int) -> RenderableType:
+    """The batches in as much detail as there is room for: with bars, with whole ids, or with the ends of ids."""
     if not batches:
         return Text("No batches yet. Hand one over with `overnight submit FILE`.", "dim")
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for bar, whole in ((BAR, True), (0, True)):
+        table = _table(batches, now, bar=0 if width >= output.UNBOUNDED else bar, whole=whole)
+        if Measurement.get(_ANY, _ANY.options, table).maximum <= width:
+            return table
+    return _table(batches, now, bar=0, whole=False)
+
+
+def _table(batches: list[dict[str, Any]], now: int, *, bar: int, whole: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if whole else 1, 0, 0))
     table.add_column("BATCH", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
-    with_bars = BARS_FROM <= width < output.UNBOUNDED
-    if with_bars:
-        table.add_column("", no_wrap=True, width=BAR)
+    if bar:
+        table.add_column("", no_wrap=True, width=bar)
     table.add_column("ANSWERED", justify="right", no_wrap=True)
+    table.add_column("FAILED", justify="right", no_wrap=True)
     table.add_column("LEFT", no_wrap=True)
     for batch in batches:
         count = batch["request_counts"]
-        row: list[RenderableType] = [_id(batch["id"], width), stage_of(batch)]
-        if with_bars:
-            row.append(ProgressBar(count["total"] or 1, count["completed"] + count["failed"], width=BAR))
-        table.add_row(*row, _answered(count), _left(batch, now))
+        row: list[RenderableType] = [batch["id"] if whole else f"…{batch['id'][-8:]}", stage_of(batch)]
+        if bar:
+            row.append(ProgressBar(count["total"] or 1, count["completed"] + count["failed"], width=bar))
+        failed = Text(f"{count['failed']:,}", "red" if count["failed"] else "dim")
+        table.add_row(*row, f"{count['completed']:,}/{count['total']:,}", failed, _left(batch, now))
     return table
-
-
-def _id(batch_id: str, width: int) -> str:
-    return batch_id if width >= WHOLE_IDS_FROM else f"…{batch_id[-8:]}"
-
-
-def _answered(count: dict[str, int]) -> Text:
-    told = Text(f"{count['completed']:,}/{count['total']:,}")
-    if count["failed"]:
-        told.append(f" {count['failed']:,} failed", "red")
-    return told
 
 
 def _left(batch: dict[str, Any], now: int) -> str:
