@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from benchmarks.health import Health
 from benchmarks.mock import Mock
 from tests.process import Served, chat
 
@@ -63,7 +64,8 @@ def until_running(http: httpx.Client, url: str, file: str, mock: Mock) -> None:
     made = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     batch = http.post(f"{url}/v1/batches", json=made).raise_for_status().json()["id"]
     while mock.stats().requests == seen:
-        assert http.get(f"{url}/v1/batches/{batch}").json()["status"] in ("validating", "in_progress")
+        now = http.get(f"{url}/v1/batches/{batch}").json()
+        assert now["status"] in ("validating", "in_progress"), now["errors"] or now["error"]
         time.sleep(0.1)
     http.post(f"{url}/v1/batches/{batch}/cancel").raise_for_status()
 
@@ -73,7 +75,7 @@ def main(size: int = int(os.environ.get("BENCH_UPLOAD_BYTES", 1024 * MIB))) -> N
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         Mock(2_000, 6_000) as mock,
-        Served(Path(folder), "--upstream", mock.url) as served,
+        Served(Path(folder), "--upstream", mock.url, "--max-intake-capacity", "10000000") as served,
         httpx.Client(timeout=600) as http,
     ):
         assert served.process is not None
@@ -83,7 +85,8 @@ def main(size: int = int(os.environ.get("BENCH_UPLOAD_BYTES", 1024 * MIB))) -> N
         began = time.perf_counter()
         with Peak(process.pid) as peak:
             headers = {"content-type": "multipart/form-data; boundary=cut"}
-            answer = http.post(f"{served.url}/v1/files", content=parts(size), headers=headers).raise_for_status()
+            with Health(served.url) as health:
+                answer = http.post(f"{served.url}/v1/files", content=parts(size), headers=headers).raise_for_status()
             uploaded = time.perf_counter() - began
             until_running(http, served.url, answer.json()["id"], mock)
             running = time.perf_counter() - began
@@ -91,10 +94,11 @@ def main(size: int = int(os.environ.get("BENCH_UPLOAD_BYTES", 1024 * MIB))) -> N
         lines = answer.json()["lines"]
         cpu = after.user + after.system - before.user - before.system
         memory = f"{at_rest / MIB:.0f} MiB at rest, {peak.bytes / MIB:.0f} MiB at most"
-        print("| file | uploaded | first request sent | server CPU a line | server memory |\n|---|---|---|---|---|")
+        print("| file | uploaded | first request sent | server CPU a line | server memory | `/health` meanwhile |")
+        print("|---|---|---|---|---|---|")
         print(
             f"| {size / MIB:,.0f} MiB, {lines:,} lines | {uploaded:.1f} s | {running:.1f} s "
-            f"| {cpu / lines * 1e6:.1f} µs | {memory} |"
+            f"| {cpu / lines * 1e6:.1f} µs | {memory} | {health} |"
         )
 
 

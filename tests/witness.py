@@ -3,7 +3,7 @@
 The last user message of a chat (or the prompt, or the input) may begin with an instruction in brackets:
 `[status 500]`, `[status 429 after 1]`, `[once 500]` (only the first time), `[slow 2]` (seconds), `[cut]` (closes in
 the middle of the body), `[silent]` (closes without a word), `[garbage]`, `[error200]` (200 with an error object),
-`[latin1]` (not UTF-8), `[big 20]` (MB), `[nan]`.
+`[latin1]` (not UTF-8), `[big 20]` (MB), `[nan]`, `[think]` (an answer with `reasoning_content`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ class Witness:
             return await _send(writer, 200, b'{"id":"x","choices":[],"logprob":NaN}')
         if verb == "big":
             return await _send(writer, 200, {"id": "x", "text": "x" * int(float(number or 1) * 2**20)})
-        return await _send(writer, 200, _reply(path, request, text))
+        reply = _reply(path, request, text)
+        if verb == "think":
+            reply["choices"][0]["message"]["reasoning_content"] = "let me see"
+        return await _send(writer, 200, reply)
 
 
 def _input(request: dict[str, Any]) -> str:

@@ -43,11 +43,11 @@ LONGEST_WRITE_OUT = 5.0
 class Focus:
     """Which batches this process cares for: all of them, or (for `overnight run`) only its own."""
 
-    batch: int | None = None
-    """None: all batches; 0: none yet."""
+    batches: tuple[int, ...] | None = None
+    """Their numbers; None: all batches."""
 
-    def only(self) -> int | None:
-        return self.batch
+    def only(self) -> tuple[int, ...] | None:
+        return self.batches
 
 
 class Server:
@@ -81,11 +81,11 @@ class Server:
         self.url = ""
 
     async def care_for(self, batch_id: str) -> None:
-        """Run, check and seal this batch and no other."""
+        """Run, check and seal this batch, and no others but those named before."""
         number = await find_batch_no(self.store, batch_id)
         if number is None:
             raise Unusable(f"The batch {batch_id} is not in this database.")
-        self.focus.batch = number
+        self.focus.batches = (*(self.focus.batches or ()), number)
         self.running.ring()
         self.tidying.ring()
 

@@ -126,7 +126,7 @@ class Factory:
 
     async def lease(self, batch: BatchView, life: Life | None = None, *, most: int = 100) -> list[LeasedBlock]:
         """Lease blocks of a batch."""
-        wanted = Wanted(models=None, other_models=(), most=most, of_each=most, only=batch.no)
+        wanted = Wanted(models=None, other_models=(), most=most, of_each=most, only=[batch.no])
         async with self.store.session() as session:
             return (await leases.lease(session, (life or self.life).no, wanted))[0]
 

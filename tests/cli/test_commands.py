@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +10,8 @@ import pytest
 
 from overnight.cli.app import run
 from overnight.store.migrate import known
+from tests.cli.conftest import Shell, write
 from tests.process import Served, chat
-from tests.witness import Witness
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Witness() as witness, Served(tmp_path_factory.mktemp("service"), "--upstream", witness.url) as served:
-        yield served
-
-
-class Shell:
-    """Gives commands for one server and reads what they say."""
-
-    def __init__(self, service: Served, capfd: pytest.CaptureFixture[str]) -> None:
-        self.service = service
-        self.capfd = capfd
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        self.capfd.readouterr()
-        code = run([*words, "--server", self.service.url])
-        out, err = self.capfd.readouterr()
-        return code, out, " ".join(err.split())
-
-
-@pytest.fixture
-def shell(service: Served, capfd: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(service, capfd)
-
-
-def write(folder: Path, lines: list[dict[str, Any]]) -> Path:
-    path = folder / "in.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    return path
 
 
 def submitted(shell: Shell, folder: Path, lines: list[dict[str, Any]], *options: str) -> str:

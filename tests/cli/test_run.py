@@ -285,7 +285,10 @@ def test_a_job_that_is_run_anew_and_interrupted_goes_on_with_the_new_one(tmp_pat
         (["--param", "temperature=nan"], 2, "finite"),
         (["-o", "/dev/null"], 3, "not a file"),
         (["-o", "/no/such/folder/out.jsonl"], 3, "does not exist"),
-        (["-o", "/tmp"], 3, "not a file"),
+        (["--again", "--retry-failed"], 2, "--again"),
+        (["/no/such/file.jsonl"], 2, "does not exist"),
+        (["/no/such/*.jsonl"], 2, "No file matches"),
+        (["/tmp"], 2, "is a folder"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_runs(

@@ -98,5 +98,9 @@ def test_a_model_that_the_body_lacks_is_added() -> None:
     assert json.loads(prepare(b"{}", CHAT, {}, "m")) == {"model": "m"}
 
 
-def test_the_context_length_of_a_batch_is_no_field_of_a_body() -> None:
-    assert json.loads(prepare(b"{}", CHAT, {"max_context_length": 100}, None)) == {}
+def test_an_answer_without_a_limit_of_its_own_is_no_longer_than_the_context_of_its_batch() -> None:
+    assert json.loads(prepare(b"{}", CHAT, {"max_context_length": 100}, None)) == {"max_tokens": 100}
+    both = {"max_context_length": 100, "max_decoding_length": 300}
+    assert json.loads(prepare(b"{}", CHAT, both, None)) == {"max_tokens": 100}
+    assert json.loads(prepare(b"{}", CHAT, both | {"max_context_length": 400}, None)) == {"max_tokens": 300}
+    assert json.loads(prepare(b'{"max_tokens":5}', CHAT, both, None)) == {"max_tokens": 5}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.domain import backoff
-from overnight.domain.outcome import MOST_TRIES_WITHOUT_WINDOW, Again, Done, GiveUp, Try, decide
+from overnight.domain.outcome import MOST_TRIES_WITHOUT_WINDOW, Again, Done, GiveUp, Try, Usage, decide, within_context
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -87,3 +87,15 @@ def test_a_next_try_is_always_later_and_within_the_window(tries: int, jitter: fl
         assert asked is None or follows.at - NOW >= min(asked, backoff.LONGEST_ASKED_FOR)
     else:
         assert isinstance(follows, GiveUp)
+
+
+def test_a_prompt_beyond_the_context_of_its_batch_is_an_error_with_both_numbers() -> None:
+    came = Try(status=200, body=b"{}", usage=Usage(input=1_201, output=9))
+    for most in (None, 1_201, 2_000):
+        assert within_context(came, most) is came
+    refused = within_context(came, 1_200)
+    assert (refused.code, refused.body, refused.usage) == ("context_length_exceeded", None, came.usage)
+    assert "1,201" in refused.message
+    assert "1,200" in refused.message
+    assert decide(refused, 1, NOW, None, 0.5) == Done()
+    assert within_context(REFUSED, 1) is REFUSED

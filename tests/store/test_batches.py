@@ -73,7 +73,7 @@ async def _cancel(session: Session, no: int, worker: int) -> Any:
 
 
 async def _finalize(session: Session, no: int, worker: int) -> Any:
-    return await session.row(_SQL["finalize_if_over"], worker=worker, only=no, skipped=[])
+    return await session.row(_SQL["finalize_if_over"], worker=worker, only=[no], skipped=[])
 
 
 async def _end(session: Session, no: int, worker: int) -> Any:

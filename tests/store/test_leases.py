@@ -140,8 +140,8 @@ async def test_only_what_is_wanted_is_leased(store: Store, life: Life) -> None:
     c = await add(store, 1, model="o")
     assert places(await lease(store, life, models=["n"])) == [(b, 0)]
     assert places(await lease(store, life, other_models=["o"], skipped=[b])) == [(a, 0)]
-    assert await lease(store, life, only=a) == []
-    assert places(await lease(store, life, only=c)) == [(c, 0)]
+    assert await lease(store, life, only=[a]) == []
+    assert places(await lease(store, life, only=[c, 0])) == [(c, 0)]
 
 
 async def test_two_workers_never_get_the_same_block(store: Store, life: Life) -> None:

@@ -114,7 +114,7 @@ async def test_only_the_one_batch_is_closed_where_one_is_named(make: Factory) ->
     first, second = await make.running(lines(1)), await make.running(lines(1))
     for batch in (first, second):
         await make.close_window(batch)
-    deps = dataclasses.replace(make.deps, only=lambda: second.no)
+    deps = dataclasses.replace(make.deps, only=lambda: [second.no])
     assert await Expire(deps).round() is True
     assert await Expire(deps).round() is False
     assert await make.value("SELECT ends_as FROM batch WHERE no = $1", first.no) is None

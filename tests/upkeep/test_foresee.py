@@ -74,6 +74,6 @@ async def test_all_batches_are_looked_at_some_at_a_time(make: Factory, monkeypat
 async def test_only_the_one_batch_is_told_where_one_is_named(make: Factory) -> None:
     batches = [await started(make, 10, 12, 1) for _ in range(2)]
     before = told()
-    await Foresee(dataclasses.replace(make.deps, only=lambda: batches[1].no)).round()
+    await Foresee(dataclasses.replace(make.deps, only=lambda: [batches[1].no])).round()
     assert told() == before + 1
     assert await make.value("SELECT told_late FROM batch WHERE no = $1", batches[0].no) is False

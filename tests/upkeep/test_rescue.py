@@ -39,9 +39,9 @@ async def test_blocks_and_batches_of_a_dead_worker_go_back(make: Factory) -> Non
     dead = await silent(make)
     running, ending, checking = await make.running(lines(300)), await make.running(lines(1)), await make.batch()
     await make.lease(running, dead)
-    assert await batches.claim_validating(make.store, dead.no, checking.no, may_read=True)
+    assert await batches.claim_validating(make.store, dead.no, [checking.no], may_read=True)
     await cancel(make.store, make.owner, ending.public_id)
-    assert await batches.claim_over(make.store, dead.no, ending.no)
+    assert await batches.claim_over(make.store, dead.no, [ending.no])
 
     assert await Rescue(make.deps, LIMIT).round() is True
 

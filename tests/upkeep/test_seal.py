@@ -281,7 +281,7 @@ async def test_only_the_one_batch_is_sealed_where_one_is_named(make: Factory) ->
     first, second = await make.running(lines(1)), await make.running(lines(1))
     for batch in (first, second):
         await make.answer_all(batch)
-    deps = dataclasses.replace(make.deps, only=lambda: second.no)
+    deps = dataclasses.replace(make.deps, only=lambda: [second.no])
     assert await Seal(deps).round() is True
     assert await Seal(deps).round() is False
     assert (await make.look(first)).status is Status.IN_PROGRESS

@@ -288,7 +288,7 @@ async def test_a_check_that_lost_the_database_comes_again_at_once(
 
 async def test_only_the_one_batch_is_checked_where_one_is_named(make: Factory) -> None:
     first, second = await make.batch(), await make.batch()
-    deps = dataclasses.replace(make.deps, only=lambda: second.no)
+    deps = dataclasses.replace(make.deps, only=lambda: [second.no])
     assert await Validate(deps).round() is True
     assert await Validate(deps).round() is False
     assert (await make.look(first)).status is Status.VALIDATING

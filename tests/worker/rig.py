@@ -170,7 +170,15 @@ async def rigged(
     routes = Routes([route or UpstreamRoute(upstream.url, slots=slots, most_reply_bytes=lambda: limits.result_bytes)])
     await routes.round(store, life)
     committed: list[int] = []
-    worker = Worker(store, life, limits, routes, bell=Bell(), only=lambda: only, on_committed=committed.append)
+    worker = Worker(
+        store,
+        life,
+        limits,
+        routes,
+        bell=Bell(),
+        only=lambda: None if only is None else [only],
+        on_committed=committed.append,
+    )
     try:
         yield Rig(store, life, worker, upstream, only, committed)
     finally:

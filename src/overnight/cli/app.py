@@ -1,8 +1,4 @@
-"""The commands by name, and what their errors look like.
-
-Exit codes: 0 done, every request answered · 1 ended with requests unanswered, or a batch that failed ·
-2 wrong usage · 3 it could not be done (the message says why) · 130 interrupted.
-"""
+"""The commands by name, what their errors look like, and how they end."""
 
 from __future__ import annotations
 
@@ -13,8 +9,10 @@ from overnight.cli import (
     cancel,
     delete,
     doctor,
+    files,
     list_,
     migrate,
+    models,
     pause,
     results,
     resume,
@@ -32,10 +30,18 @@ from overnight.domain.errors import Unusable
 
 COULD_NOT = 3
 INTERRUPTED = 130
+EXIT_CODES = {
+    0: "Done; of `run` and `watch`: every request was answered.",
+    1: "Requests without a response, or a refused batch (`run`, `watch`); something needed is missing (`doctor`).",
+    2: "Wrong usage: an option or argument that is unknown, missing or not allowed. Nothing was done.",
+    COULD_NOT: "It could not be done; the message says why.",
+    INTERRUPTED: "Interrupted. `run` goes on where it was when it is given again.",
+}
 
 app = typer.Typer(
     name="overnight",
     help="Batch inference on your own models: hand over many requests in one call, collect the results.",
+    epilog="Exit codes: 0 done · 1 requests unanswered · 2 wrong usage · 3 could not be done · 130 interrupted",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -67,6 +73,8 @@ app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("retry")(retry.retry)
 app.command("delete")(delete.delete)
+app.add_typer(files.app, name="files")
+app.command("models")(models.models)
 app.add_typer(settings_.app, name="settings")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)

@@ -32,7 +32,8 @@ DatabaseUrl = Annotated[
         metavar="URL",
         envvar="OVERNIGHT_DATABASE_URL",
         show_envvar=True,
-        help="A PostgreSQL of yours, 15 or newer. (default: an embedded one in the data directory)",
+        help="A PostgreSQL of yours, 15 or newer. (default: an embedded one in the data directory)"
+        " Other users of the machine see it in the list of processes: the variable hides it.",
         rich_help_panel=HOSTING,
     ),
 ]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from overnight.cli import output
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
+from overnight.domain import events
 from overnight.settings import Settings, data_dir
 from overnight.store.migrate import newest_applied
 
 
 def migrate(data: DataDir = None, database_url: DatabaseUrl = None, postgres_bin: PostgresBin = None) -> None:
     """Bring the database to this version's schema. `serve` and `run` do so by themselves when they start."""
+    events.set_up_logging("info")
     run_loop(_migrate(Settings(data_dir=data_dir(data), database_url=database_url, postgres_bin=postgres_bin)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 UNBOUNDED = 10_000
 """Columns of what is no terminal."""
@@ -22,12 +24,17 @@ aside = Console(stderr=True, highlight=False)
 
 def complain(message: str) -> None:
     """Say in one sentence why something could not be done."""
-    aside.print(f"[bold red]error[/] {escape(message)}", soft_wrap=True)
+    say(f"[bold red]error[/] {escape(message)}")
 
 
 def say(message: str) -> None:
     """Say something beside the result; rich markup is read."""
-    aside.print(message, soft_wrap=True)
+    lines = [Text.from_markup(message)]
+    if aside.is_terminal:
+        # Only between words: a path or a command that is longer than a line can still be copied whole.
+        lines = list(lines[0].wrap(aside, aside.width, overflow="ignore"))
+    for line in lines:
+        aside.print(line, soft_wrap=True)
 
 
 def as_json(value: object) -> None:
@@ -35,17 +42,46 @@ def as_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: int = 1, to: Console = people) -> None:
-    """Print rows for people; cells of the first `whole` columns are never broken, so that they can be copied."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    whole: int = 1,
+    stacked: bool = False,
+    to: Console = people,
+) -> None:
+    """Print rows for people; cells of the first `whole` columns are never broken, so that they can be copied.
+
+    Where rows are `stacked` and too long for the terminal, the first cell has a line of its own.
+    """
     if not to.is_terminal:
         # A file or a pipe has no width; a row there is a line.
         to = Console(file=to.file, highlight=False, width=UNBOUNDED)
+    told = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(columns, *told, strict=True)]
+    if stacked and sum(widths) + 2 * (len(widths) - 1) > to.width:
+        for row in told:
+            to.print(row[0], soft_wrap=True, markup=False, style="bold")
+            to.print("  " + "  ".join(cell for cell in row[1:] if cell), markup=False)
+        return
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for index, name in enumerate(columns):
         shown.add_column(name, overflow="fold", no_wrap=index < whole)
-    for row in rows:
-        shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    for row in told:
+        shown.add_row(*map(escape, row))
     to.print(shown)
+
+
+def facts(rows: Iterable[tuple[str, object]], *, to: Console = people) -> None:
+    """Print what is known of one thing, a line for each fact; ids are never broken, so that they can be copied."""
+    told = list(rows)
+    indent = max(len(name) for name, _ in told) + 2
+    for name, value in told:
+        lines = [str(value)]
+        if to.is_terminal:
+            lines = textwrap.wrap(lines[0], max(to.width - indent, 20), break_long_words=False, break_on_hyphens=False)
+        for n, line in enumerate(lines or [""]):
+            to.print(f"{'' if n else name:<{indent}}{line}", soft_wrap=True, markup=False)
 
 
 def moment(seconds: int | None) -> str:

@@ -21,11 +21,23 @@ Parameters = Annotated[
     typer.Option(
         "--param",
         metavar="NAME=VALUE",
-        help="A default for requests that do not say: temperature, top_p, top_k, max_decoding_length. Repeatable.",
+        help="A default for requests that do not say, such as temperature=0.2: temperature, top_p, top_k,"
+        " max_decoding_length, max_context_length. Repeatable.",
     ),
 ]
 Metadata = Annotated[
     list[str] | None, typer.Option("--metadata", metavar="NAME=VALUE", help="Your own notes on the batch. Repeatable.")
+]
+
+Ordered = Annotated[
+    bool, typer.Option("--ordered", help="Write results in the order of the requests, not as they finished.")
+]
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LogLevel = Annotated[
+    str,
+    typer.Option(
+        metavar="LEVEL", help="What the server logs: debug, info, warning, error.", autocompletion=lambda: LOG_LEVELS
+    ),
 ]
 
 _NUMBERS: dict[str, type[int] | type[float]] = {
@@ -62,9 +74,6 @@ def read_metadata(given: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{pair!r} has no '='.", param_hint="--metadata")
         found[name] = value
     return found
-
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def read_log_level(given: str) -> str:

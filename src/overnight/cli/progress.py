@@ -1,4 +1,4 @@
-"""How a running batch looks in a terminal."""
+"""How running batches look in a terminal."""
 
 from __future__ import annotations
 
@@ -6,64 +6,118 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
 
 from overnight.cli.output import aside
 
 PACE_OVER = 30.0
 """Seconds over which the pace is measured."""
+LONGEST_BAR = 30
+SHORTEST_BAR = 8
+
+
+class Counts(NamedTuple):
+    """How many requests there are and how many have ended, and the tokens that were written."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    tokens: int = 0
 
 
 class Bars:
-    """One line that tells done and total, failures, tokens a second and the time that is left."""
+    """One line that tells done and total, failures, the time that is left and tokens a second, as far as they fit."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress = progress
-        self._task = task
+    def __init__(self) -> None:
         self._seen: deque[tuple[float, int, int]] = deque()
+        self._spinner = Spinner("dots")
+        self._stage = "starting"
+        self._counts = Counts()
+        self._pace = 0.0
+        self._left = ""
+        self.is_over = False
 
-    def show(self, batch: dict[str, Any]) -> None:
-        """Show a batch as the API describes it."""
-        count = batch["request_counts"]
-        ended = count["completed"] + count["failed"]
-        tokens = (batch.get("usage") or {}).get("output_tokens", 0)
-        per_second, left = self._pace(ended, tokens, count["total"] - ended)
-        self._progress.update(
-            self._task,
-            total=count["total"] or None,
-            completed=ended,
-            stage=_stage(batch),
-            failed=f"[red]{count['failed']:,} failed[/]" if count["failed"] else "",
-            tokens=f"{per_second:,.0f} tokens/s" if per_second else "",
-            left=left,
-        )
+    def show(self, counts: Counts, stage: str) -> None:
+        """Show how far it is."""
+        self._counts, self._stage = counts, stage
+        self._measure(counts.completed + counts.failed, counts)
 
     def say(self, stage: str) -> None:
-        """Show what is being waited for before there is a batch."""
-        self._progress.update(self._task, stage=stage)
+        """Show what is being waited for."""
+        self._stage = stage
 
-    def _pace(self, ended: int, tokens: int, waiting: int) -> tuple[float, str]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        ended = self._counts.completed + self._counts.failed
+        start = Text.assemble(" " if self.is_over else str(self._spinner.render(monotonic())), " ", self._stage)
+        if not self._counts.total:
+            yield _cut(start, options.max_width)
+            return
+        told = Text(f"{ended:,}/{self._counts.total:,}")
+        room = options.max_width - start.cell_len - 2 - SHORTEST_BAR
+        for more in self._extras():
+            if told.cell_len + 2 + more.cell_len <= room:
+                told = Text.assemble(told, "  ", more)
+        bar = min(LONGEST_BAR, options.max_width - start.cell_len - told.cell_len - 2)
+        if bar < SHORTEST_BAR:
+            yield _cut(Text.assemble(start, " ", told), options.max_width)
+            return
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(start, ProgressBar(self._counts.total, ended, width=bar), told)
+        yield line
+
+    def _extras(self) -> Iterator[Text]:
+        """What else is told where there is room, what matters most first."""
+        if self._counts.failed:
+            yield Text(f"{self._counts.failed:,} failed", "red")
+        if self._left and not self.is_over:
+            yield Text(self._left, "dim")
+        if self._pace:
+            yield Text(f"{self._pace:,.0f} tokens/s")
+
+    def _measure(self, ended: int, counts: Counts) -> None:
         now = monotonic()
-        self._seen.append((now, ended, tokens))
+        self._seen.append((now, ended, counts.tokens))
         while now - self._seen[0][0] > PACE_OVER and len(self._seen) > 2:
             self._seen.popleft()
         since, ended_then, tokens_then = self._seen[0]
         if now - since < 1 or ended == ended_then:
-            return 0.0, ""
-        seconds = waiting * (now - since) / (ended - ended_then)
-        return (tokens - tokens_then) / (now - since), f"{_span(seconds)} left" if waiting else ""
+            self._pace, self._left = 0.0, ""
+            return
+        waiting = counts.total - ended
+        self._pace = (counts.tokens - tokens_then) / (now - since)
+        self._left = f"{span(waiting * (now - since) / (ended - ended_then))} left" if waiting else ""
 
 
-def _stage(batch: dict[str, Any]) -> str:
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def stage_of(batch: dict[str, Any]) -> str:
+    """What a batch does now, in a word or two."""
     if batch.get("paused"):
         return f"paused ({batch['paused'].get('reason', '')})"
     status = str(batch["status"])
     return {"validating": "checking", "in_progress": "running"}.get(status, status)
 
 
-def _span(seconds: float) -> str:
+def counts_of(batch: dict[str, Any]) -> Counts:
+    """The counts of a batch as the API describes it."""
+    count = batch["request_counts"]
+    return Counts(
+        count["total"], count["completed"], count["failed"], (batch.get("usage") or {}).get("output_tokens", 0)
+    )
+
+
+def span(seconds: float) -> str:
+    """A time in words that people use."""
     whole = int(seconds + 0.5)
     if whole < 60:
         return f"{whole} s"
@@ -73,21 +127,11 @@ def _span(seconds: float) -> str:
 
 
 @contextmanager
-def bars(*, hidden: bool = False) -> Iterator[Bars]:
+def bars() -> Iterator[Bars]:
     """Show the line while the block runs; in a file or a pipe only its end is written."""
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.fields[stage]}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]}"),
-        TextColumn("{task.fields[tokens]}"),
-        TextColumn("[dim]{task.fields[left]}[/]"),
-        console=aside,
-        transient=False,
-        disable=hidden,
-        refresh_per_second=8,
-    )
-    with progress:
-        task = progress.add_task("batch", total=None, stage="starting", failed="", tokens="", left="")
-        yield Bars(progress, task)
+    line = Bars()
+    with Live(line, console=aside, refresh_per_second=8):
+        try:
+            yield line
+        finally:
+            line.is_over = True

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from overnight.cli import output
 from overnight.cli.connect import BatchId, Server, client
-from overnight.cli.parameters import check_output
-from overnight.client import Client
+from overnight.cli.parameters import Ordered, check_output
 from overnight.domain.errors import Unusable
 
 
@@ -25,8 +23,9 @@ def results(
         Path | None, typer.Option("--output", "-o", help="Where to write. (default: standard output)")
     ] = None,
     errors: Annotated[bool, typer.Option("--errors/--no-errors", help="Include requests without an answer.")] = True,
+    ordered: Ordered = False,
 ) -> None:
-    """Write the results of a batch that has ended: one line per request, in the order they finished."""
+    """Write the results of a batch that has ended: a line for each request."""
     if out is not None:
         check_output(out)
     with client(server) as c:
@@ -35,8 +34,7 @@ def results(
             raise Unusable(f"{batch} is {found['status']} and has no result files yet. Wait: overnight watch {batch}")
         with TemporaryDirectory() as folder:
             path = out or Path(folder) / "results.jsonl"
-            if not (_write_direct(c, found, path, errors) if found["input_file_id"] is None else
-                    c.write_results(found, path, errors=errors)):  # fmt: skip
+            if not c.write_results(found, path, errors=errors, ordered=ordered):
                 raise Unusable(f"{batch} ended {found['status']} and left no results. See: overnight show {batch}")
             if out is None:
                 with path.open("rb") as source:
@@ -44,13 +42,3 @@ def results(
                 sys.stdout.flush()
             else:
                 output.say(f"{output.counts(found)} written to {out}")
-
-
-def _write_direct(c: Client, batch: dict[str, Any], path: Path, errors: bool) -> bool:
-    """Write the results of a batch without files, in the shape that files have."""
-    kept = ("id", "custom_id", "response", "error")
-    with path.open("w", encoding="utf-8") as target:
-        for result in c.results(batch["id"]):
-            if errors or result["error"] is None:
-                target.write(json.dumps({name: result[name] for name in kept}) + "\n")
-    return path.stat().st_size > 0

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from overnight.cli.hosting import hosted
-from overnight.cli.parameters import read_log_level
+from overnight.cli.parameters import LogLevel, read_log_level
 from overnight.domain import events
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
 
@@ -38,7 +38,7 @@ def serve(
     grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Time for running requests at the end.")
     ] = 20.0,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = "info",
     log_json: Annotated[bool, typer.Option("--log-json", help="Log a JSON object a line.")] = False,
 ) -> None:
     """Serve the batch API, run requests on your models and keep batches moving, in one process."""

@@ -42,7 +42,7 @@ def describe(batch: dict[str, Any]) -> None:
         rows.append(("waiting, running", f"{batch['progress']['waiting']:,}, {batch['progress']['running']:,}"))
     if batch.get("error"):
         rows.append(("error", batch["error"]["message"]))
-    output.table(("", ""), rows)
+    output.facts(rows)
     problems(batch)
 
 

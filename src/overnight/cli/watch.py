@@ -1,35 +1,85 @@
-"""`overnight watch`: follow a batch until it ends."""
+"""`overnight watch`: follow a batch until it ends, or everything a server does."""
 
 from __future__ import annotations
 
+import json as json_
+import sys
 import time
 from typing import Annotated
 
 import typer
+from rich.live import Live
 
 from overnight.cli import output
-from overnight.cli.connect import BatchId, Server, client
-from overnight.cli.progress import bars
+from overnight.cli.connect import Json, Server, client
+from overnight.cli.overview import Overview, overview, snapshot
+from overnight.cli.progress import bars, counts_of, stage_of
 from overnight.cli.show import describe
-
-FINAL = ("completed", "failed", "expired", "cancelled")
+from overnight.client import Client
+from overnight.domain.states import FINAL
 
 
 def watch(
-    batch: BatchId,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="Id of the batch to follow. (default: all, until Ctrl-C)")
+    ] = None,
     server: Server = None,
     every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="How often to look.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    json: Json = False,
 ) -> None:
-    """Follow a batch until it ends. Ends with 0 if every request was answered, else with 1."""
-    with client(server) as c, bars() as line:
-        found = c.get_batch(batch)
-        line.show(found)
-        while found["status"] not in FINAL:
+    """Follow a batch until it ends, or, where none is named, all batches, the pools and the models of a server.
+
+    A batch: ends with 0 if every request was answered, with 1 if not. With --json each look is one line.
+    """
+    with client(server) as c:
+        if batch is None:
+            _watch_all(c, every, once=once, json=json)
+        else:
+            _watch_one(c, batch, every, once=once, json=json)
+
+
+def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -> None:
+    found = c.get_batch(batch)
+    if json:
+        _print_line(found)
+        while found["status"] not in FINAL and not once:
             time.sleep(every)
             found = c.get_batch(batch)
-            line.show(found)
-    describe(found)
-    if found["output_file_id"] or found["error_file_id"]:
-        output.say(f"Fetch the results with: overnight results {batch} -o results.jsonl")
+            _print_line(found)
+    else:
+        with bars() as line:
+            line.show(counts_of(found), stage_of(found))
+            while found["status"] not in FINAL and not once:
+                time.sleep(every)
+                found = c.get_batch(batch)
+                line.show(counts_of(found), stage_of(found))
+        describe(found)
+        if found["output_file_id"] or found["error_file_id"]:
+            output.say(f"Fetch the results with: overnight results {batch} -o results.jsonl")
     count = found["request_counts"]
-    raise typer.Exit(0 if found["status"] == "completed" and count["completed"] == count["total"] else 1)
+    ended_well = found["status"] == "completed" and count["completed"] == count["total"]
+    raise typer.Exit(0 if ended_well or (once and found["status"] not in FINAL) else 1)
+
+
+def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
+    if json:
+        while True:
+            _print_line(snapshot(c))
+            if once:
+                return
+            time.sleep(every)
+    if once or not output.people.is_terminal:
+        overview(snapshot(c), to=output.people)
+        return
+    view = Overview(snapshot(c))
+    with Live(view, console=output.people, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every)
+            view.seen = snapshot(c)
+            live.refresh()
+
+
+def _print_line(value: object) -> None:
+    sys.stdout.write(json_.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()

@@ -34,10 +34,17 @@ class Asking:
         headers: Mapping[str, str] | None = None,
         patient: bool = False,
     ) -> Json:
-        asked = {k: str(v) for k, v in (params or {}).items() if v is not None}
+        asked: list[tuple[str, str | int | float | bool | None]] = [
+            (name, str(value))
+            for name, given in (params or {}).items()
+            for value in (given if isinstance(given, list | tuple) else [given])
+            if value is not None
+        ]
 
         def make() -> httpx.Request:
-            return self._edge.http.build_request(method, path, params=asked, json=json, headers=headers)
+            return self._edge.http.build_request(
+                method, path, params=httpx.QueryParams(asked), json=json, headers=headers
+            )
 
         return object_of(await exchange(self._edge, make, patient=patient))
 

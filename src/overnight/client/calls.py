@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +13,7 @@ from overnight.client import download
 from overnight.client.asking import Json, in_path
 from overnight.client.creates import CHAT, Creates
 from overnight.client.errors import BatchFailed, WaitTimeout
+from overnight.client.ordered import fetch_lines, keep_answered
 from overnight.client.progress import ENDED, Watch, watch
 from overnight.client.sending import exchange, object_of
 from overnight.client.verbs import Verbs
@@ -38,6 +39,14 @@ class Calls(Creates, Verbs):
         except httpx.RequestError:
             return False
         return response.status_code == 200
+
+    async def health(self) -> Json:
+        """What the server says of its health: `status`, and the `reason` where it is not healthy."""
+
+        def make() -> httpx.Request:
+            return self._edge.http.build_request("GET", "/health", timeout=HEALTH_TIMEOUT)
+
+        return object_of(await exchange(self._edge, make, wanted=(503,)))
 
     async def upload_file(self, file_path: Named, purpose: str = "batch") -> Json:
         """Upload a file, streamed from the disk, and return the file object.
@@ -104,10 +113,13 @@ class Calls(Creates, Verbs):
         self,
         limit: int | None = None,
         after: str | None = None,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         q: str | None = None,
     ) -> Json:
-        """A page of your batches, newest first: `data`, `has_more`, and `last_id` for the next page's `after`."""
+        """A page of your batches, newest first: `data`, `has_more`, and `last_id` for the next page's `after`.
+
+        They may be narrowed to some statuses, and to those whose id begins with `q` or whose metadata holds it.
+        """
         given = {"limit": limit, "after": after, "status": status, "q": q}
         return await self._json("GET", "/v1/batches", params=given)
 
@@ -194,18 +206,49 @@ class Calls(Creates, Verbs):
         found: list[Json] = page["data"]
         return found
 
-    async def write_results(self, batch: Json, path: Named, *, errors: bool = True) -> bool:
+    async def write_results(self, batch: Json, path: Named, *, errors: bool = True, ordered: bool = False) -> bool:
         """Write the results of a batch that has ended to `path`, all at once: a line for each request.
 
-        With `errors` False, only the requests that have a response. Says whether there was anything to write.
+        They come as they finished, errors last, or with `ordered` in the order of the requests. With `errors` False,
+        only the requests that have a response. Says whether there was anything to write.
         """
+        if ordered or batch.get("input_file_id", "") is None:
+            return await self._write_ordered(batch["id"], Path(path), errors)
         names = ("output_file_id", "error_file_id") if errors else ("output_file_id",)
-        results = [batch[name] for name in names if batch[name] is not None]
+        results = [batch[name] for name in names if batch.get(name) is not None]
         if results:
             await self._download(results, Path(path))
         return bool(results)
 
-    async def _download(self, file_ids: list[str], target: Path) -> None:
+    async def _write_ordered(self, batch_id: str, target: Path, errors: bool) -> bool:
+        def ask(offset: int) -> httpx.Request:
+            return self._edge.http.build_request(
+                "GET",
+                f"/v1/batches/{in_path(batch_id)}/output.jsonl",
+                params={"order": "submitted", "offset": offset},
+                headers={"accept-encoding": "identity"},
+            )
+
+        part = download.part_of(target, batch_id)
+        try:
+            await fetch_lines(self._edge, ask, part)
+            if not errors:
+                await self._edge.run(keep_answered, part)
+            if not (await self._edge.run(part.stat)).st_size:
+                return False
+            await self._edge.run(download.put_together, [part], target)
+            return True
+        finally:
+            await self._edge.run(_removed, part)
+
+    async def download_files(self, file_ids: Sequence[str], path: Named) -> Path:
+        """Write the contents of some files to `path`, one after the other; as `download_file` for each."""
+        if not file_ids:
+            raise ValueError("an id is needed; there is none")
+        await self._download(file_ids, Path(path))
+        return Path(path)
+
+    async def _download(self, file_ids: Sequence[str], target: Path) -> None:
         parts = []
         for file_id in file_ids:
 
@@ -214,7 +257,10 @@ class Calls(Creates, Verbs):
 
             file = await self._json("GET", f"/v1/files/{in_path(file_id)}", patient=True)
             part = download.part_of(target, file["id"])
-            await download.fetch(self._edge, ask, part, file["bytes"], file["sha256"])
+            if file.get("sha256"):
+                await download.fetch(self._edge, ask, part, file["bytes"], file["sha256"])
+            else:
+                await download.fetch_unchecked(self._edge, ask, part)
             parts.append(part)
         await self._edge.run(download.put_together, parts, target)
 
@@ -226,3 +272,7 @@ class Calls(Creates, Verbs):
 
 def _opened(path: Path) -> BinaryIO:
     return path.open("rb")
+
+
+def _removed(path: Path) -> None:
+    path.unlink(missing_ok=True)

@@ -36,8 +36,13 @@ class AsyncClient(Calls):
         self._base_url = options["base_url"]
         super().__init__(Async(httpx.AsyncClient(**options)))
 
+    @property
+    def base_url(self) -> str:
+        """The address of the server, without a password that it may hold."""
+        return _shown(self._base_url)
+
     def __repr__(self) -> str:
-        return f"AsyncClient({_shown(self._base_url)!r})"
+        return f"AsyncClient({self.base_url!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,8 +75,13 @@ class Client:
         self._base_url = options["base_url"]
         self._calls = Calls(Blocking(httpx.Client(**options)))
 
+    @property
+    def base_url(self) -> str:
+        """The address of the server, without a password that it may hold."""
+        return _shown(self._base_url)
+
     def __repr__(self) -> str:
-        return f"Client({_shown(self._base_url)!r})"
+        return f"Client({self.base_url!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -88,9 +98,11 @@ class Client:
     delete_batch = _blocking(Calls.delete_batch)
     delete_file = _blocking(Calls.delete_file)
     download_file = _blocking(Calls.download_file)
+    download_files = _blocking(Calls.download_files)
     download_file_content = _blocking(Calls.download_file_content)
     get_batch = _blocking(Calls.get_batch)
     get_file = _blocking(Calls.get_file)
+    health = _blocking(Calls.health)
     health_check = _blocking(Calls.health_check)
     list_batches = _blocking(Calls.list_batches)
     list_files = _blocking(Calls.list_files)

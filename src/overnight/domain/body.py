@@ -33,9 +33,9 @@ OUTPUT_LIMITS = {
 def prepare(body: bytes, url: str, defaults: Mapping[str, Any], model: str | None) -> bytes:
     """Make the body that is sent.
 
-    `defaults` are the batch's (`temperature`, `top_p`, `top_k`, `max_decoding_length`): each is added where the
-    body has no value of its own. `model`, where given, replaces the body's: the name that the server knows.
-    Everything else is passed on byte for byte, big numbers and escapes included.
+    `defaults` are the batch's (`temperature`, `top_p`, `top_k`; as output limit the less of `max_decoding_length` and
+    `max_context_length`): each is added where the body has no value of its own. `model`, where given, replaces the
+    body's: the name that the server knows. Everything else is passed on byte for byte, big numbers included.
     """
     if not defaults and model is None:
         return body
@@ -64,7 +64,11 @@ def _lacking(members: Mapping[str, msgspec.Raw], url: str, defaults: Mapping[str
         for name in SAMPLING
         if defaults.get(name) is not None and not has(name)
     }
-    limit = defaults.get("max_decoding_length")
+    # An answer cannot be longer than the context that holds it.
+    limits = [
+        defaults[name] for name in ("max_decoding_length", "max_context_length") if defaults.get(name) is not None
+    ]
+    limit = min(limits, default=None)
     if limit is not None and not any(has(name) for name in OUTPUT_LIMITS[url]):
         found["max_tokens"] = msgspec.json.encode(limit)
     return found

@@ -61,6 +61,17 @@ def without_room(came: Try | None) -> Try:
     return Try(status=came.status, code=code, message=says, usage=came.usage)
 
 
+def within_context(came: Try, most: int | None) -> Try:
+    """What a try came to in a batch with a `max_context_length` of so many tokens; None: it has none.
+
+    The server has counted the prompt, so both numbers are exact; what it has cost stays.
+    """
+    if most is None or came.code is not None or came.usage.input <= most:
+        return came
+    says = f"The prompt has {came.usage.input:,} tokens; the batch's max_context_length allows {most:,}."
+    return Try(status=400, code="context_length_exceeded", message=says, usage=came.usage)
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The request is answered, well or with an error that no other try would change."""

@@ -200,7 +200,7 @@ async def resume_if_paused_by_user(session: Session, owner: int, batch: int) -> 
 
 
 async def claim_validating(
-    store: Store, worker: int, only: int | None = None, *, skipped: Sequence[int] = (), may_read: bool
+    store: Store, worker: int, only: Sequence[int] | None = None, *, skipped: Sequence[int] = (), may_read: bool
 ) -> Row | None:
     """Take the next batch to be checked. Without `may_read` only those whose outcome is known without a model."""
     return await store.row(_SQL["claim_validating"], worker=worker, only=only, skipped=skipped, may_read=may_read)
@@ -232,12 +232,12 @@ async def refuse_if_validating(
     return row is not None
 
 
-async def close_if_window_ended(store: Store, only: int | None) -> list[Row]:
+async def close_if_window_ended(store: Store, only: Sequence[int] | None) -> list[Row]:
     """Let batches start nothing more whose window has ended; some at a time."""
     return await store.rows(_SQL["close_if_window_ended"], only=only)
 
 
-async def list_paces(store: Store, after: int, most: int, only: int | None) -> list[Row]:
+async def list_paces(store: Store, after: int, most: int, only: Sequence[int] | None) -> list[Row]:
     """Batches with a window, above a number, and how far they are; not those that were told to be late."""
     return await store.rows(_SQL["list_paces"], after=after, most=most, only=only)
 
@@ -247,7 +247,9 @@ async def note_late_if_not_told(store: Store, late: Sequence[int]) -> list[Row]:
     return await store.rows(_SQL["note_late_if_not_told"], batches=late)
 
 
-async def claim_over(store: Store, worker: int, only: int | None = None, *, skipped: Sequence[int] = ()) -> Row | None:
+async def claim_over(
+    store: Store, worker: int, only: Sequence[int] | None = None, *, skipped: Sequence[int] = ()
+) -> Row | None:
     """Take a batch whose work is over, to seal it: first one whose sealing was interrupted."""
     row = await store.row(_SQL["claim_finalizing"], worker=worker, only=only, skipped=skipped)
     return row or await store.row(_SQL["finalize_if_over"], worker=worker, only=only, skipped=skipped)

@@ -43,7 +43,7 @@ class Wanted:
     of_each: int
     of_owner: int | None = None
     after: int = 0
-    only: int | None = None
+    only: Sequence[int] | None = None
     skipped: Sequence[int] = ()
     fed: Sequence[int] = ()
     places: Mapping[int, tuple[datetime, int]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from overnight.store.life import Life
 from overnight.store.pool import Store
 
 
-def _all_batches() -> int | None:
+def _all_batches() -> Sequence[int] | None:
     return None
 
 
@@ -22,7 +22,7 @@ class Upkeep:
     store: Store
     life: Life
     limits: Limits
-    only: Callable[[], int | None] = _all_batches
-    """The number of the one batch that may be checked, closed and sealed here; None: all of them."""
+    only: Callable[[], Sequence[int] | None] = _all_batches
+    """The numbers of the batches that may be checked, closed and sealed here; None: all of them."""
     incremental_dir: Path | None = None
     """Where results are also written as they come; None: nowhere."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from time import monotonic
 
@@ -49,7 +49,7 @@ class Lessee:
         limits: Limits,
         grants: Grants,
         clock: Clock,
-        only: Callable[[], int | None],
+        only: Callable[[], Sequence[int] | None],
         give_up: Callable[[Request], None],
     ) -> None:
         """`give_up` answers a request that is not to run any more."""

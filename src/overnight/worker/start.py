@@ -11,6 +11,7 @@ from time import monotonic
 
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
+from overnight.domain.outcome import within_context
 from overnight.store.life import Life
 from overnight.upstreams.answer import read_reply
 from overnight.upstreams.http import Broken, Call, Reply
@@ -143,6 +144,8 @@ class Starter:
         came_to = read_reply(
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
+        if source.batch.defaults:
+            came_to = within_context(came_to, source.batch.defaults.get("max_context_length"))
         flow.settle(request, came_to.usage)
         if came_to.code is None:
             flow.route.tally.answer(now - request.started, came_to.usage)

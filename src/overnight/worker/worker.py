@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import asyncpg
@@ -54,10 +54,10 @@ class Worker:
         routes: Routes,
         *,
         bell: Bell,
-        only: Callable[[], int | None] = lambda: None,
+        only: Callable[[], Sequence[int] | None] = lambda: None,
         on_committed: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`bell` rings when there may be new work or a cancelled batch; `only` restricts the worker to one batch.
+        """`bell` rings when there may be new work or a cancelled batch; `only` restricts the worker to some batches.
 
         `on_committed` hears the number of each batch of which answers became durable.
         """

@@ -35,7 +35,9 @@ BODY_NAMES = {url: f"{target.name.capitalize()}Body" for url, target in TARGETS.
 _NO_ZERO = "^[^\\u0000]*$"
 _DEFAULTS = {
     "max_decoding_length": whole("The most tokens of an answer.", 1, request.LARGEST),
-    "max_context_length": whole("The most tokens of prompt and answer together.", 1, request.LARGEST),
+    "max_context_length": whole(
+        "The most tokens of a prompt, and of an answer without a limit of its own.", 1, request.LARGEST
+    ),
     "temperature": number(most=request.FRACTIONS["temperature"]),
     "top_p": number(most=request.FRACTIONS["top_p"]),
     "top_k": whole(least=0, most=request.LARGEST),

@@ -175,7 +175,7 @@ WITH alive AS MATERIALIZED (
     FROM batch b CROSS JOIN alive LEFT JOIN file f ON f.no = b.input_file
     WHERE b.status = 'validating' AND b.schema = 1
         AND (b.validator IS NULL OR b.validator = alive.no)
-        AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
+        AND (:only::bigint[] IS NULL OR b.no = ANY (:only)) AND b.no <> ALL (:skipped::bigint[])
         AND (:may_read::boolean OR coalesce(f.problem_count, 0) > 0 OR b.expires_at <= now()
             OR b.source = 'direct' AND NOT b.unresolved)
     ORDER BY b.no
@@ -240,7 +240,7 @@ WHERE status = 'in_progress' AND ends_as IS NULL AND no IN (
     SELECT no FROM batch
     WHERE status = 'in_progress' AND ends_as IS NULL AND expires_at <= now()
         AND completed + failed + cancelled < total
-        AND (:only::bigint IS NULL OR no = :only)
+        AND (:only::bigint[] IS NULL OR no = ANY (:only))
     ORDER BY no
     LIMIT 100
     FOR NO KEY UPDATE SKIP LOCKED
@@ -256,7 +256,7 @@ SELECT no, total - completed - failed - cancelled AS unanswered, completed + fai
     extract(epoch FROM expires_at - in_progress_at)::float8 AS closes
 FROM batch
 WHERE status = 'in_progress' AND ends_as IS NULL AND paused IS NULL AND expires_at > now() AND NOT told_late
-    AND no > :after AND (:only::bigint IS NULL OR no = :only)
+    AND no > :after AND (:only::bigint[] IS NULL OR no = ANY (:only))
 ORDER BY no
 LIMIT :most;
 
@@ -276,7 +276,7 @@ WITH alive AS MATERIALIZED (
     FROM batch b CROSS JOIN alive
     WHERE b.status = 'finalizing' AND b.schema = 1
         AND (b.sealer IS NULL OR b.sealer = alive.no)
-        AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
+        AND (:only::bigint[] IS NULL OR b.no = ANY (:only)) AND b.no <> ALL (:skipped::bigint[])
         AND (b.completed + b.failed + b.cancelled = b.total
             OR NOT EXISTS (SELECT FROM block k WHERE k.batch = b.no AND k.state = 'leased'))
     ORDER BY b.no
@@ -298,7 +298,7 @@ WITH alive AS MATERIALIZED (
     SELECT b.no
     FROM batch b CROSS JOIN alive
     WHERE b.status IN ('in_progress', 'cancelling') AND b.schema = 1
-        AND (:only::bigint IS NULL OR b.no = :only) AND b.no <> ALL (:skipped::bigint[])
+        AND (:only::bigint[] IS NULL OR b.no = ANY (:only)) AND b.no <> ALL (:skipped::bigint[])
         AND (b.completed + b.failed + b.cancelled = b.total
             OR b.ends_as IS NOT NULL
                 AND NOT EXISTS (SELECT FROM block k WHERE k.batch = b.no AND k.state = 'leased'))

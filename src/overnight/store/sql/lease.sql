@@ -48,7 +48,7 @@ WITH RECURSIVE alive AS MATERIALIZED (
                 AND (due, no) >= (coalesce((:dues::timestamp[])[o.place], '-infinity'),
                     coalesce((:nos::bigint[])[o.place], 0))
                 AND (expires_at IS NULL OR expires_at > now()) AND schema <= :schema
-                AND (:only::bigint IS NULL OR no = :only) AND no <> ALL (:skipped::bigint[])
+                AND (:only::bigint[] IS NULL OR no = ANY (:only)) AND no <> ALL (:skipped::bigint[])
             ORDER BY due, no
             LIMIT 1000000
         ) AS live, LATERAL (

@@ -1,0 +1,70 @@
+"""Writes the results of a job: one line for each request, whatever batches answered them, all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from overnight.cli.follow import Course
+from overnight.client import AsyncClient
+
+
+async def write_answers(client: AsyncClient, courses: Sequence[Course], out: Path, *, ordered: bool) -> bool:
+    """Write the results of tasks to `out`, in the order of the tasks; say whether there were any.
+
+    Of each task they come as they finished, or with `ordered` in the order of its requests.
+    """
+    if ordered:
+        return await _write_ordered(client, courses, out)
+    files = [file for course in courses for file in _files(course)]
+    if files:
+        await client.download_files(files, out)
+    return bool(files)
+
+
+def _files(course: Course) -> list[str]:
+    """The result files that together hold each request of a task once."""
+    names = [batch["output_file_id"] for batch in course.batches]
+    if course.batches:
+        names.append(course.last["error_file_id"])
+    return [name for name in names if name is not None]
+
+
+async def _write_ordered(client: AsyncClient, courses: Sequence[Course], out: Path) -> bool:
+    # Beside the output, so that it can be put into its place by renaming.
+    with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        whole = Path(folder) / "whole"
+        with whole.open("wb") as target:
+            for course in courses:
+                parts = []
+                for n, batch in enumerate(course.batches):
+                    part = Path(folder) / str(n)
+                    if await client.write_results(batch, part, ordered=True):
+                        parts.append(part)
+                await asyncio.to_thread(target.writelines, merged(parts))
+            target.flush()
+            os.fsync(target.fileno())
+        if not whole.stat().st_size:
+            return False
+        whole.replace(out)
+    return True
+
+
+def merged(parts: Sequence[Path]) -> Iterator[bytes]:
+    """The lines of the first file, those without a response replaced by the lines of the next, and so on.
+
+    Each file holds, in the same order, what the one before has left without a response.
+    """
+    if not parts:
+        return
+    later = merged(parts[1:])
+    with parts[0].open("rb") as lines:
+        for line in lines:
+            if len(parts) == 1 or json.loads(line)["response"] is not None:
+                yield line
+            else:
+                yield next(later, line)

@@ -1,0 +1,153 @@
+"""All that a server does, on one screen: its health, queue and slots, models and batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from overnight.cli import output
+from overnight.cli.progress import span, stage_of
+from overnight.client import Client
+from overnight.client.errors import ConnectionFailed, ServerFault
+from overnight.domain.states import FINAL, Status
+
+UNFINISHED = tuple(str(status) for status in Status if status not in FINAL)
+UNFINISHED_SHOWN = 100
+ENDED_SHOWN = 20
+BAR = 20
+_ANY = Console(width=output.UNBOUNDED)
+"""Only for measuring."""
+
+Seen = dict[str, Any]
+
+
+def snapshot(c: Client) -> Seen:
+    """What a server does at this moment; `error` tells why it could not be asked."""
+    seen: Seen = {"server": c.base_url, "at": int(time.time()), "error": None}
+    try:
+        seen["health"] = c.health()
+        seen["pool"] = c.pool_status()
+        seen["models"] = c.models()
+        running = c.list_batches(limit=UNFINISHED_SHOWN, status=UNFINISHED)["data"]
+        ended = c.list_batches(limit=ENDED_SHOWN, status=tuple(FINAL))["data"]
+    except (ConnectionFailed, ServerFault) as e:
+        seen["error"] = str(e)
+    else:
+        seen["batches"] = [*running, *ended]
+    return seen
+
+
+def overview(seen: Seen, *, to: Console) -> None:
+    """Print a snapshot, as long as it is. Raises ConnectionFailed where the server could not be asked."""
+    if seen["error"]:
+        raise ConnectionFailed(seen["error"])
+    if not to.is_terminal:
+        to = Console(file=to.file, highlight=False, width=output.UNBOUNDED)
+    for part in _head(seen):
+        to.print(part, soft_wrap=True)
+    to.print(_batches(seen["batches"], seen["at"], to.width))
+
+
+class Overview:
+    """A snapshot that fills the screen and no more; `seen` may be replaced by a later one."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._error = ""
+
+    @property
+    def seen(self) -> Seen:
+        """What is shown: the last that came, also while the server cannot be asked."""
+        return self._seen
+
+    @seen.setter
+    def seen(self, later: Seen) -> None:
+        self._error = later["error"] or ""
+        if not self._error:
+            self._seen = later
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = options.height or console.height
+        parts: list[RenderableType] = []
+        if "batches" not in self._seen or self._error:
+            why = self._error or self._seen["error"]
+            parts.append(Text(f"Cannot be reached, trying again. {why}", "red", no_wrap=True, overflow="ellipsis"))
+        if "batches" in self._seen:
+            parts.extend(_head(self._seen))
+            batches = self._seen["batches"]
+            room = max(height - len(parts) - 3, 1)
+            parts.append(_batches(batches[:room], self._seen["at"], options.max_width))
+            if len(batches) > room:
+                parts.append(Text(f"… {len(batches) - room:,} more: overnight list", "dim"))
+        yield from parts
+
+
+def _head(seen: Seen) -> Iterator[RenderableType]:
+    health, pool = seen["health"], seen["pool"]
+    well = (
+        "[green]healthy[/]" if health["status"] == "healthy" else f"[red]{escape(health.get('reason', 'unhealthy'))}[/]"
+    )
+    clock = datetime.fromtimestamp(seen["at"]).astimezone().strftime("%H:%M:%S")
+    yield _line(f"[bold]{escape(seen['server'])}[/]  {well}  [dim]{clock}[/]")
+    waited = pool.get("oldest_waiting_seconds")
+    oldest = f", the oldest for {span(waited)}" if waited else ""
+    yield _line(f"queue   {pool['intake_pool_size']:,} of {pool['intake_pool_capacity']:,} waiting{oldest}")
+    yield _line(f"slots   {pool['scheduling_pool_active']:,} of {pool['scheduling_pool_capacity']:,} running")
+    names = ", ".join(escape(_model(model)) for model in seen["models"])
+    yield _line(f"models  {names or 'none is served now'}")
+    yield Text()
+
+
+def _line(markup: str) -> Text:
+    line = Text.from_markup(markup)
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _model(model: dict[str, Any]) -> str:
+    context = model.get("context_length")
+    return f"{model['id']} ({context:,} tokens)" if context else str(model["id"])
+
+
+def _batches(batches: list[dict[str, Any]], now: int, width: int) -> RenderableType:
+    """The batches in as much detail as there is room for: with bars, with whole ids, or with the ends of ids."""
+    if not batches:
+        return Text("No batches yet. Hand one over with `overnight submit FILE`.", "dim")
+    for bar, whole in ((BAR, True), (0, True)):
+        table = _table(batches, now, bar=0 if width >= output.UNBOUNDED else bar, whole=whole)
+        if Measurement.get(_ANY, _ANY.options, table).maximum <= width:
+            return table
+    return _table(batches, now, bar=0, whole=False)
+
+
+def _table(batches: list[dict[str, Any]], now: int, *, bar: int, whole: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if whole else 1, 0, 0))
+    table.add_column("BATCH", no_wrap=True)
+    table.add_column("STATUS", no_wrap=True)
+    if bar:
+        table.add_column("", no_wrap=True, width=bar)
+    table.add_column("ANSWERED", justify="right", no_wrap=True)
+    table.add_column("FAILED", justify="right", no_wrap=True)
+    table.add_column("LEFT", no_wrap=True)
+    for batch in batches:
+        count = batch["request_counts"]
+        row: list[RenderableType] = [batch["id"] if whole else f"…{batch['id'][-8:]}", stage_of(batch)]
+        if bar:
+            row.append(ProgressBar(count["total"] or 1, count["completed"] + count["failed"], width=bar))
+        failed = Text(f"{count['failed']:,}", "red" if count["failed"] else "dim")
+        table.add_row(*row, f"{count['completed']:,}/{count['total']:,}", failed, _left(batch, now))
+    return table
+
+
+def _left(batch: dict[str, Any], now: int) -> str:
+    finish = (batch.get("progress") or {}).get("estimated_finish_at")
+    return "" if finish is None else span(max(finish - now, 0))

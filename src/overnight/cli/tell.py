@@ -1,0 +1,62 @@
+"""Says how a job of `overnight run` ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from overnight.cli import output
+from overnight.cli.follow import Course, total
+from overnight.cli.job import Job
+from overnight.cli.show import problems
+
+
+def tell(job: Job, courses: Sequence[Course], written: Collection[Path]) -> None:
+    """Say what went wrong with each task, what may be done about it, and where the results are."""
+    for course in courses:
+        _complain(course)
+    counts = total(list(courses))
+    if not any(course.new for course in courses):
+        more = " Pass --retry-failed to run again what failed." if counts.completed < counts.total else ""
+        output.say(f"Nothing is left to do: every request of this job has been run.{more} Pass --again to run it anew.")
+    failed = f", [red]{counts.failed:,} failed[/]" if counts.failed else ""
+    where = [path for path in job.outputs if path in written]
+    if len(where) == 1:
+        output.say(
+            f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are in {escape(str(where[0]))}"
+        )
+    elif where:
+        folder = escape(str(where[0].parent))
+        output.say(
+            f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are {len(where)} files in {folder}"
+        )
+
+
+def _complain(course: Course) -> None:
+    batch, counts = course.last, course.counts
+    if batch["errors"]:
+        output.complain(
+            f"{course.task.input.name} was refused, and nothing of it has run. Correct it and give the command again."
+        )
+        problems(batch, to=output.aside)
+    elif batch["status"] != "completed":
+        why = (batch["error"] or {}).get("message") or f"The batch ended {batch['status']}."
+        output.complain(
+            f"{counts.completed:,} of {counts.total:,} requests of {course.task.input.name} were answered. {why}"
+        )
+
+
+def as_json(course: Course) -> dict[str, Any]:
+    """How a task ended, for programs."""
+    return {
+        "input": course.task.input.name,
+        "output": str(course.task.out),
+        "all_answered": course.all_answered,
+        "total": course.counts.total,
+        "completed": course.counts.completed,
+        "failed": course.counts.failed,
+        "batches": course.batches,
+    }

@@ -1,0 +1,57 @@
+"""The page about the command line, the codes it ends with, and what a shell completes."""
+
+from __future__ import annotations
+
+import pytest
+
+from overnight.cli.app import EXIT_CODES, app, run
+from tools import cli_page
+
+
+def test_the_page_is_that_of_the_commands() -> None:
+    assert cli_page.PAGE.read_text("utf-8") == cli_page.page(), "run: python -m tools.cli_page"
+
+
+def test_every_command_and_option_says_what_it_is_for() -> None:
+    for name, command in cli_page.commands():
+        assert command.help, name
+        options = [p for p in command.params if p.param_type_name == "option"]
+        assert all(option.help for option in options), name
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--version"], 0),
+        (["--help"], 0),
+        (["nonsense"], 2),
+        (["list", "--limit", "0"], 2),
+        (["show"], 2),
+        (["models", "--server", "http://127.0.0.1:9"], 3),
+        (["watch", "--once", "--server", "http://127.0.0.1:9"], 3),
+    ],
+)
+def test_commands_end_with_the_codes_that_are_documented(words: list[str], code: int) -> None:
+    assert run(words) == code
+    assert code in EXIT_CODES
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("overnight.cli.list_.client", interrupted)
+    assert run(["list"]) == 130
+    assert 130 in EXIT_CODES
+
+
+def test_a_shell_is_told_how_to_complete(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        app(["--show-completion", "bash"], prog_name="overnight")
+    assert "_OVERNIGHT_COMPLETE=complete_bash" in capfd.readouterr().out
+    monkeypatch.setenv("_OVERNIGHT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "overnight wa")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        app([], prog_name="overnight")
+    assert capfd.readouterr().out.split() == ["watch"]

@@ -1,0 +1,184 @@
+"""`overnight run` with several inputs: their order, their outputs, what is added and what is run again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Shell, write
+from tests.process import chat
+from tests.witness import Witness
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(shell: Shell, tmp_path: Path) -> Run:
+    """The command, with locks of its own."""
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        return shell("run", *words, "--data-dir", tmp_path / "data")
+
+    return call
+
+
+def names(path: Path) -> list[str]:
+    return [json.loads(line)["custom_id"] for line in path.read_text("utf-8").splitlines()]
+
+
+def seen(witness: Witness, texts: list[str]) -> list[int]:
+    return [witness.seen[text] for text in texts]
+
+
+def test_files_and_patterns_become_one_file_in_the_order_of_the_requests(run: Run, tmp_path: Path) -> None:
+    for name in "abc":
+        write(tmp_path / f"{name}.jsonl", (chat(f"{name}-{i}", f"order {name} {i}") for i in range(20)))
+
+    code, _, said = run(tmp_path / "b.jsonl", tmp_path / "[abc].jsonl", "-o", tmp_path / "out", "--ordered")
+
+    assert (code, "60 of 60 answered" in said) == (0, True), said
+    assert names(tmp_path / "out") == [f"{name}-{i}" for name in "bac" for i in range(20)]
+
+
+def test_a_folder_gets_a_file_for_each_input(run: Run, tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", [chat("the same", f"folder {name}")])
+    (tmp_path / "out").mkdir()
+
+    code, _, said = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out")
+
+    assert code == 0, said
+    for name in "ab":
+        (line,) = (tmp_path / "out" / f"{name}.answers.jsonl").read_text("utf-8").splitlines()
+        body = json.loads(line)["response"]["body"]
+        assert body["choices"][0]["message"]["content"] == f"echo: folder {name}"
+
+
+def test_a_file_that_is_added_runs_and_the_others_do_not_run_again(run: Run, witness: Witness, tmp_path: Path) -> None:
+    first = write(tmp_path / "a.jsonl", [chat("a", "added 1")])
+    second = write(tmp_path / "b.jsonl", [chat("b", "added 2")])
+    run(first, "-o", tmp_path / "out")
+
+    code, out, said = run(first, second, "-o", tmp_path / "out", "--json")
+
+    assert code == 0, said
+    assert sorted(names(tmp_path / "out")) == ["a", "b"]
+    assert seen(witness, ["added 1", "added 2"]) == [1, 1]
+    assert [(task["input"], task["total"], task["all_answered"]) for task in json.loads(out)] == [
+        ("a.jsonl", 1, True),
+        ("b.jsonl", 1, True),
+    ]
+
+
+def test_copies_of_one_file_are_answered_each(run: Run, witness: Witness, tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", [chat("x", "copied")])
+
+    code, _, said = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out")
+
+    assert code == 0, said
+    assert (names(tmp_path / "out"), witness.seen["copied"]) == (["x", "x"], 2)
+
+
+@pytest.mark.parametrize("ordered", [(), ("--ordered",)], ids=["finished", "ordered"])
+def test_what_failed_is_run_again_when_told_and_nothing_else(
+    run: Run, witness: Witness, tmp_path: Path, ordered: tuple[str, ...]
+) -> None:
+    texts = [f"{'[once 400] ' if i % 3 else ''}again {len(ordered)} {i}" for i in range(9)]
+    file = write(tmp_path / "in.jsonl", [chat(f"r-{i}", text) for i, text in enumerate(texts)])
+    out = tmp_path / "out"
+
+    first, _, said = run(file, "-o", out, *ordered)
+    plain, _, hint = run(file, "-o", out, *ordered)
+    again, _, said_again = run(file, "-o", out, "--retry-failed", *ordered)
+    after, _, _ = run(file, "-o", out, "--retry-failed", *ordered)
+
+    assert (first, plain, again, after) == (1, 1, 0, 0), said_again
+    assert "3 of 9 answered, 6 failed" in said
+    assert "--retry-failed" in hint
+    assert "9 of 9 answered" in said_again
+    lines = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert all(line["response"] for line in lines)
+    assert seen(witness, texts) == [2 if i % 3 else 1 for i in range(9)]
+    found = [line["custom_id"] for line in lines]
+    assert (found if ordered else sorted(found)) == [f"r-{i}" for i in range(9)]
+
+
+def test_requests_come_from_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(json.dumps(chat(f"i-{i}", f"piped {i}")) + "\n" for i in range(3))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    code, _, said = run("-", "-o", tmp_path / "out")
+
+    assert code == 0, said
+    assert sorted(names(tmp_path / "out")) == ["i-0", "i-1", "i-2"]
+
+
+def test_parameters_reach_the_model_where_a_request_says_nothing(run: Run, witness: Witness, tmp_path: Path) -> None:
+    lines = [chat("silent", "param silent"), chat("own", "param own", temperature=0.9)]
+
+    code, _, said = run(write(tmp_path, lines), "-o", tmp_path / "out", "--param", "temperature=0.2")
+
+    assert code == 0, said
+    sent = {body["messages"][0]["content"]: body["temperature"] for body in witness.bodies if "temperature" in body}
+    assert (sent["param silent"], sent["param own"]) == (0.2, 0.9)
+
+
+def test_a_refused_file_does_not_keep_the_others_from_running(run: Run, tmp_path: Path) -> None:
+    good = write(tmp_path / "good.jsonl", [chat("a", "beside a refused one")])
+    bad = write(tmp_path / "bad.jsonl", [chat("b", "x"), chat("b", "y")])
+
+    code, _, said = run(bad, good, "-o", tmp_path / "out")
+
+    assert code == 1
+    assert "bad.jsonl was refused" in said
+    assert "duplicate_custom_id" in said
+    assert names(tmp_path / "out") == ["a"]
+
+
+def test_an_input_is_never_written_over(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", [chat("a", "precious")])
+    whole = file.read_bytes()
+
+    code, _, said = run(file, "-o", file, "--overwrite")
+
+    assert (code, "is an input" in said) == (3, True)
+    assert file.read_bytes() == whole
+
+
+def test_inputs_of_one_name_need_a_file_for_their_results(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    files = [write(folder / "a.jsonl", [chat("a", "named alike")]) for folder in (tmp_path, tmp_path / "x")]
+
+    code, _, said = run(*files, "-o", tmp_path)
+
+    assert (code, "Two inputs would write to" in said) == (3, True)
+
+
+def test_a_job_of_several_files_that_was_interrupted_goes_on_with_each(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path / f"{n}.jsonl", (chat(f"{n}-{i}", f"interrupted {n} {i}") for i in range(60))) for n in range(3)
+    ]
+    command: list[Any] = [sys.executable, "-m", "overnight", "run", *files, "-o", tmp_path / "out"]
+    with Witness(seconds=0.1) as upstream:
+        command += ["--upstream", upstream.url, "--data-dir", tmp_path / "data", "--upstream-slots", "10"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            upstream.wait_for(90)
+            os.kill(process.pid, signal.SIGTERM)
+            _, said = process.communicate(timeout=60)
+        again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert (process.returncode, "go on" in said) == (130, True)
+    assert again.returncode == 0, again.stderr
+    assert "180 of 180 answered" in again.stderr
+    assert sorted(names(tmp_path / "out")) == sorted(f"{n}-{i}" for n in range(3) for i in range(60))
+    assert set(upstream.seen.values()) == {1}

@@ -1,0 +1,175 @@
+"""What commands draw, in terminals of any width; and what they print for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from overnight.cli import output
+from overnight.cli.overview import Overview
+from overnight.cli.progress import Bars, Counts
+from tests.cli.conftest import Shell, write
+from tests.process import chat
+
+WIDTHS = (20, 50, 80, 120)
+ID = "batch_01a2290b513473d68b46b50c3b28e636"
+
+
+def drawn(what: Any, width: int, height: int = 24) -> list[str]:
+    """The lines of a terminal, without their colours."""
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, legacy_windows=False)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return [re.sub(r"\x1b\[[0-9;?]*\w", "", line).rstrip() for line in console.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("stage", ["running", "paused (low_disk)", "running (12/100 files)"])
+def test_progress_is_one_line_with_the_counts_if_they_fit(width: int, stage: str) -> None:
+    line = Bars()
+    line.show(Counts(1_000_000, 123_456, 789, 0), stage)
+
+    (text,) = drawn(line, width)
+
+    assert len(text) <= width
+    if width >= 50:
+        assert "124,245/1,000,000" in text
+    if width >= 80:
+        assert "789 failed" in text
+        assert "━" in text
+
+
+def batch(status: str, **more: Any) -> dict[str, Any]:
+    counts = {"total": 12_000, "completed": 3_400, "failed": 56}
+    return {"id": ID, "status": status, "request_counts": counts, "progress": None, "paused": None, **more}
+
+
+def seen(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    pool = {"intake_pool_size": 10, "intake_pool_capacity": 1_000_000, "oldest_waiting_seconds": 61.2}
+    return {
+        "server": "http://127.0.0.1:10900",
+        "at": 1_700_000_000,
+        "error": None,
+        "health": {"status": "unhealthy", "reason": "loading"},
+        "pool": {**pool, "scheduling_pool_active": 4, "scheduling_pool_capacity": 64},
+        "models": [{"id": "small", "context_length": 8192}],
+        "batches": batches,
+    }
+
+
+@pytest.mark.parametrize("width", WIDTHS[1:])
+def test_the_overview_fits_its_terminal(width: int) -> None:
+    running = batch("in_progress", progress={"estimated_finish_at": 1_700_000_090})
+
+    lines = drawn(Overview(seen([running] * 40)), width, height=20)
+
+    text = "\n".join(lines)
+    assert len(lines) <= 20
+    assert all(len(line) <= width for line in lines)
+    for told in ("loading", "10 of 1,000,000 waiting", "4 of 64 running", "small (8,192 tokens)", "3,400/12,000"):
+        assert told in text
+    assert ("1 min 30 s" in text, "more: overnight list" in text) == (True, True)
+    assert (ID in text) == (width > 80)
+
+
+def test_the_overview_keeps_what_it_saw_while_the_server_is_away() -> None:
+    view = Overview(seen([batch("in_progress")]))
+
+    view.seen = {"server": "x", "at": 1, "error": "it is away"}
+
+    text = "\n".join(drawn(view, 80))
+    assert ("it is away" in text, "3,400/12,000" in text) == (True, True)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_row_that_is_too_long_has_its_id_on_a_line_of_its_own(width: int) -> None:
+    to = Console(file=io.StringIO(), width=width, force_terminal=True)
+
+    output.table(("BATCH", "STATUS", "MODEL"), [(ID, "completed", "a-model")], whole=2, stacked=True, to=to)
+
+    assert isinstance(to.file, io.StringIO)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", to.file.getvalue()).splitlines()
+    assert sum(ID in line for line in lines) == 1
+    assert (ID in [line.strip() for line in lines]) == (width < 58)
+
+
+def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    to = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
+
+    output.facts([("batch", ID), ("error", "one two three four five six seven eight nine")], to=to)
+
+    assert isinstance(to.file, io.StringIO)
+    lines = to.file.getvalue().splitlines()
+    assert lines[0] == f"batch  {ID}"
+    assert len(lines) == 3
+    assert lines[2].startswith("       ")
+
+
+def finished(shell: Shell, folder: Path, *lines: dict[str, Any]) -> str:
+    _, out, _ = shell("submit", write(folder, lines))
+    shell.service.wait(out.strip())
+    return out.strip()
+
+
+def test_watch_shows_everything_or_one_batch_to_people_and_to_programs(shell: Shell, tmp_path: Path) -> None:
+    one = finished(shell, tmp_path, chat("a", "watched"))
+
+    code, out, _ = shell("watch", "--once")
+    assert (code, one in out, "healthy" in out, "test-model" in out) == (0, True, True, True)
+    code, out, _ = shell("watch", "--once", "--json")
+    found = json.loads(out)
+    assert (code, found["health"], found["batches"][0]["id"]) == (0, {"status": "healthy"}, one)
+    code, out, _ = shell("watch", one, "--json")
+    assert (code, json.loads(out)["status"]) == (0, "completed")
+
+
+def test_files_are_listed_shown_downloaded_and_deleted(shell: Shell, tmp_path: Path) -> None:
+    one = finished(shell, tmp_path, chat("a", "stored"))
+    file = shell.service.get(f"/v1/batches/{one}")["input_file_id"]
+
+    _, listed, _ = shell("files", "list", "--purpose", "batch")
+    _, shown, _ = shell("files", "show", file)
+    _, as_json, _ = shell("files", "show", file, "--json")
+    _, printed, _ = shell("files", "download", file)
+    code, _, said = shell("files", "download", file, "-o", tmp_path / "copy.jsonl")
+
+    assert (file in listed, "in.jsonl" in shown, json.loads(as_json)["lines"]) == (True, True, 1)
+    assert (code, "bytes written" in said) == (0, True)
+    assert printed.encode() == (tmp_path / "copy.jsonl").read_bytes() == (tmp_path / "in.jsonl").read_bytes()
+    assert shell("files", "delete", file)[0] == 0
+    assert shell("files", "show", file)[0] == 3
+
+
+def test_a_file_with_problems_says_so_when_it_is_shown(shell: Shell, tmp_path: Path) -> None:
+    one = finished(shell, tmp_path, chat("a", "x"), chat("a", "y"))
+    file = shell.service.get(f"/v1/batches/{one}")["input_file_id"]
+
+    _, out, said = shell("files", "show", file)
+
+    assert ("1 problems" in said, "duplicate_custom_id" in out) == (True, True)
+
+
+def test_models_and_lists_are_narrowed_and_printed_for_both(shell: Shell, tmp_path: Path) -> None:
+    one = finished(shell, tmp_path, chat("a", "listed"))
+
+    _, out, _ = shell("models")
+    assert ("test-model" in out, "other-model" in out) == (True, True)
+    assert "test-model" in [model["id"] for model in json.loads(shell("models", "--json")[1])]
+    assert one in shell("list", "--status", "completed", "--find", one[:20])[1]
+    assert "none of these" in shell("list", "--status", "expired")[2]
+
+
+def test_results_come_in_the_order_of_the_requests_where_asked(shell: Shell, tmp_path: Path) -> None:
+    one = finished(shell, tmp_path, *(chat(f"r-{i}", f"{'[status 400] ' * (i % 2)}res {i}") for i in range(6)))
+
+    _, ordered, _ = shell("results", one, "--ordered")
+    _, good, _ = shell("results", one, "--ordered", "--no-errors")
+
+    assert [json.loads(line)["custom_id"] for line in ordered.splitlines()] == [f"r-{i}" for i in range(6)]
+    assert [json.loads(line)["custom_id"] for line in good.splitlines()] == ["r-0", "r-2", "r-4"]
