@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from overnight.batches.shape import BatchView
+from overnight.domain import events
 from overnight.domain.events import COUNTED
 from overnight.upkeep import foresee
 from overnight.upkeep.foresee import Foresee
@@ -34,6 +35,7 @@ async def started(make: Factory, count: int, hours: float, answered: int) -> Bat
 async def test_a_batch_that_will_be_late_is_told_once_whoever_looks(
     make: Factory, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    events.set_up_logging("warning")
     late = await started(make, 10, 12, 4)
     before = told()
     await Foresee(make.deps).round()

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from overnight.domain import events
 from overnight.domain.events import COUNTED
 from overnight.store import grants
 from overnight.upkeep.queued import WatchQueued
@@ -31,6 +32,7 @@ async def pass_hours(make: Factory, hours: float) -> None:
 async def test_a_long_wait_is_told_once_however_often_the_model_is_asked(
     make: Factory, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    events.set_up_logging("warning")
     await hold(make, "large-model")
     before, round_ = told("model_queued_long"), WatchQueued(make.deps).round
     await round_()
