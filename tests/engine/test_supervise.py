@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,38 +14,14 @@ import pytest
 
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
-from overnight.engine.supervise import EngineState, LocalEngine, Pace, Phase, restart_wait
-from tests.engine.conftest import LIMIT, QUICK, ask, chat, gone, linux_only, small
+from overnight.engine.supervise import LocalEngine, Phase, restart_wait
+from overnight.engine.watch import Pace
+from tests.engine.conftest import QUICK, Watch, ask, chat, gone, is_down, is_ready, linux_only, small
 
 
 def saying(tiny: Path, program: str) -> Launch:
     """A launch of any program of ours in place of the engine."""
     return replace(small(tiny), command=(sys.executable, "-c", program))
-
-
-class Watch:
-    """Collects an engine's states and waits for one."""
-
-    def __init__(self, engine: LocalEngine) -> None:
-        self.seen: list[EngineState] = []
-        self.queue: asyncio.Queue[EngineState] = asyncio.Queue()
-        engine.on_change(self.queue.put_nowait)
-
-    async def until(self, wanted: Callable[[EngineState], bool]) -> EngineState:
-        async with asyncio.timeout(LIMIT):
-            while True:
-                state = await self.queue.get()
-                self.seen.append(state)
-                if wanted(state):
-                    return state
-
-
-def is_ready(state: EngineState) -> bool:
-    return state.phase is Phase.READY
-
-
-def is_down(state: EngineState) -> bool:
-    return state.phase is Phase.DOWN
 
 
 def kill(engine: LocalEngine, number: signal.Signals = signal.SIGKILL) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
-from overnight.engine.child import Child, Failed, Ready, answers_health
+from overnight.engine.child import Child, Failed, Ready
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
+from overnight.engine.memory import kills_for_memory
 from overnight.engine.model import ModelFile
+from overnight.engine.watch import Pace, Watch
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
@@ -36,22 +39,6 @@ class EngineState:
     reason: str | None = None
     starts: int = 0
     """How often its process was started so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often an engine is looked at and how patient its supervisor is, in seconds."""
-
-    look_every: float = 1.0
-    answer_within: float = 5.0
-    """For one health check; a machine that is short of cores must not look like a hung engine."""
-    misses: int = 3
-    """Health checks in a row without an answer that count as hung."""
-    load_within: float = 1_800.0
-    grace: float = 5.0
-    """Between SIGTERM and SIGKILL."""
-    ran_well: float = 60.0
-    """After so long in service, the wait before a restart begins anew at its shortest."""
 
 
 class LocalEngine:
@@ -169,6 +156,7 @@ class LocalEngine:
         except OSError as error:
             return f"its process cannot be started: {error}"
         self._child = child
+        kills_before = kills_for_memory()
         try:
             async with asyncio.TaskGroup() as group:
                 # Ends when the process does, so that all it said is known before the reason is looked for.
@@ -176,10 +164,10 @@ class LocalEngine:
                 try:
                     reason = await self._load_and_watch(child)
                 finally:
-                    await child.end(self.pace.grace)
+                    await child.end(self.launch.grace if self.pace.grace is None else self.pace.grace)
         finally:
             self._child = None
-        return reason or self._why(child)
+        return reason or self._why(child, kills_before)
 
     async def _load_and_watch(self, child: Child) -> str | None:
         """Returns why the process must be ended, or None when it ended by itself."""
@@ -189,23 +177,26 @@ class LocalEngine:
         child.serves = True
         self._ready = loaded
         self._become(Phase.READY)
-        missed = 0
+        watch = Watch(child, loaded, self.pace)
         while not await child.exited(self.pace.look_every):
-            healthy = await answers_health(loaded.base_url, self.pace.answer_within)
-            missed = 0 if healthy else missed + 1
-            if missed >= self.pace.misses and child.process.returncode is None:
+            reason = await watch.look()
+            if reason is not None and child.process.returncode is None:
                 # It does not look at signals it could handle either.
                 child.kill()
-                return f"it did not answer {missed} health checks in a row"
+                return reason
         return None
 
-    def _why(self, child: Child) -> str:
-        if child.serves:
-            # Errors in its log are those of single requests.
-            return f"its process {child.how_it_ended()}"
-        causes = (self.launch.cause(line) for line in self.log.last)
-        cause = next((cause for cause in causes if cause), None)
-        return cause.rstrip(".") if cause else f"its process {child.how_it_ended()}"
+    def _why(self, child: Child, kills_before: int | None) -> str:
+        ended = f"its process {child.how_it_ended()}"
+        if child.process.returncode == -signal.SIGKILL and kills_before is not None:
+            kills = kills_for_memory()
+            ended += ", for lack of memory" if kills is not None and kills > kills_before else ""
+        # Once it serves, most errors in its log are those of single requests.
+        tell = self.launch.fatal if child.serves else self.launch.cause
+        cause = next((cause for cause in map(tell, self.log.last) if cause), None)
+        if cause is None:
+            return ended
+        return f"{ended}: {cause.rstrip('.')}" if child.serves else cause.rstrip(".")
 
     def _become(self, phase: Phase, reason: str | None = None) -> None:
         starts = self.state.starts + (phase is Phase.LOADING)

@@ -1,0 +1,46 @@
+"""Asks an engine on loopback for a page, without a client that could wait or retry."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+LARGEST_PAGE = 4 << 20
+
+
+async def answers_health(base_url: str, within: float) -> bool:
+    """Whether the server says that it is healthy, within so many seconds."""
+    return await get_page(base_url, "/health", None, within) is not None
+
+
+async def get_page(base_url: str, path: str, api_key: str | None, within: float) -> str | None:
+    """The text at a path; None when it is not a 200, or not there within so many seconds."""
+    address = urlsplit(base_url)
+    key = f"Authorization: Bearer {api_key}\r\n" if api_key else ""
+    try:
+        async with asyncio.timeout(within):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            try:
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: {address.netloc}\r\n{key}\r\n".encode())
+                if (await reader.readline()).split(b" ")[1:2] != [b"200"]:
+                    return None
+                return await _body(reader)
+            finally:
+                writer.close()
+    except (OSError, ValueError, TimeoutError):
+        return None
+
+
+async def _body(reader: asyncio.StreamReader) -> str:
+    """What follows the headers, up to the length that they name or the end. ValueError for what is too long."""
+    length = LARGEST_PAGE
+    while (line := await reader.readline()).strip():
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    read = bytearray()
+    while len(read) < length and (chunk := await reader.read(1 << 16)):
+        read += chunk
+        if len(read) > LARGEST_PAGE:
+            raise ValueError("the page is too long")
+    return read.decode("utf-8", "replace")
