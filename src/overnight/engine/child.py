@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -14,6 +15,7 @@ from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
 
 LONGEST_FACT = 64 * 1024
+LOOK_EVERY = 0.1
 LAST_WORDS = 2.0
 """Seconds that a process which failed to load has to end by itself."""
 
@@ -82,13 +84,13 @@ class Child:
 
     async def exited(self, within: float) -> bool:
         """Wait for the process's end, at most `within` seconds; whether it has come."""
-        try:
-            async with asyncio.timeout(within):
-                await self.process.wait()
-        except TimeoutError:
-            # The wait also waits for its pipes, which processes that it started may hold open.
-            return self.process.returncode is not None
-        return True
+        ends = asyncio.get_running_loop().time() + within
+        while self.process.returncode is None and (left := ends - asyncio.get_running_loop().time()) > 0:
+            # The wait is also for its pipes, which processes that it started may hold open.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK_EVERY)):
+                    await self.process.wait()
+        return self.process.returncode is not None
 
     async def end(self, grace: float) -> None:
         """SIGTERM, and SIGKILL for it and all that it started, after `grace` seconds or when we are cancelled."""

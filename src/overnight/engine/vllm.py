@@ -24,9 +24,7 @@ HOW_TO_INSTALL = (
     " and name its command with --vllm. Without it, name a GGUF file: that runs on llama.cpp."
 )
 
-_SOURCE = re.compile(
-    r"^(?:\([^)]*\) )?(?:(?:INFO|WARNING|ERROR) [\d-]+ [\d:]+ \[(?P<file>[\w./-]+):\d+\] )?(?P<text>.*)$"
-)
+_SOURCE = re.compile(r"^(?:\([^)]*\) )?(?:(?P<level>[A-Z]+) [\d-]+ [\d:]+ \[(?P<file>[\w./-]+):\d+\] )?(?P<text>.*)$")
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b: *(?P<text>.+)$")
 _REFUSED = re.compile(r"^vllm(?: serve)?: error: (?P<text>.+)$")
 _INVALID = re.compile(r"^  (?:Value error, )?(?P<text>.+?) \[type=\w+,")
@@ -109,16 +107,16 @@ def _whole(value: str | None) -> int | None:
     return int(value) if value is not None and value.isdecimal() and int(value) > 0 else None
 
 
-def _text(line: str) -> tuple[str | None, str]:
-    """The file of vLLM's source that a line of its log comes from, where it says so, and what it says."""
+def _read(line: str) -> tuple[str | None, str | None, str]:
+    """A line of vLLM's log: its level, the file of the source that it comes from, and what it says."""
     match = _SOURCE.match(line)
-    return (match["file"], match["text"]) if match else (None, line)
+    return (match["level"], match["file"], match["text"]) if match else (None, None, line)
 
 
 def _cause(line: str) -> str | None:
     """The first exception in its log is the cause; those after it say that something else failed."""
-    _, text = _text(line)
-    if any(little in text for little in _SAYS_LITTLE):
+    level, _, text = _read(line)
+    if level not in (None, "ERROR", "CRITICAL") or any(little in text for little in _SAYS_LITTLE):
         return None
     for pattern in (_EXCEPTION, _REFUSED, _INVALID):
         match = pattern.match(text)
@@ -128,11 +126,11 @@ def _cause(line: str) -> str | None:
 
 
 def _fatal(line: str) -> str | None:
-    _, text = _text(line)
+    _, _, text = _read(line)
     return text.strip() if _FATAL.match(text) else None
 
 
 def _safe(line: str) -> bool:
     """Its errors may quote a body or a prompt. What it says of its own end does not, and neither do its statistics."""
-    file, _ = _text(line)
+    _, file, _ = _read(line)
     return file == _STATISTICS or _fatal(line) is not None
