@@ -13,7 +13,8 @@ from tests.tiny_model import CHAT_TEMPLATE
 
 WIDTH = 64
 LAYERS = 2
-HEADS = 4
+HEADS = 2
+"""vLLM on processors has no attention for heads of less than 32 numbers."""
 HIDDEN = 128
 WORDS = ("the", "a", "of", "to", "and", "in", "is", "it", "you", "that")
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

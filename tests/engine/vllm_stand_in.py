@@ -99,8 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         elif len(words) > self.state.context:
             self.refuse(
                 400,
-                f"This model's maximum context length is {self.state.context} tokens. However, your prompt contains "
-                f"{len(words)} input tokens, which exceeds this limit even without any output tokens. Please reduce "
+                f"This model's maximum context length is {self.state.context} tokens. However, your prompt contains at "
+                f"least {self.state.context + 1} input tokens, which exceeds this limit even without any output tokens. Please reduce "
                 "the length of the input prompt.",
             )
         else:
@@ -116,6 +116,7 @@ class Handler(BaseHTTPRequestHandler):
             os.kill(os.getpid(), signal.SIGKILL)
         if "die" in words and first("die"):
             say("ERROR", "core.py", "EngineCore encountered a fatal error.")
+            say("ERROR", "core.py", '  File "/site-packages/vllm/v1/engine/core.py", line 9, in run_busy_loop')
             say("ERROR", "core.py", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
             state.dead.set()
         if ("hang" in words or "deaf" in words) and first("hang"):

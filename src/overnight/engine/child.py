@@ -100,7 +100,11 @@ class Child:
         finally:
             self.kill()
             self.stdin.close()
-        await self.process.wait()
+        await self.exited(LAST_WORDS)
+        with contextlib.suppress(TimeoutError, ValueError):
+            # To its end, which comes at once unless a process of another group has it, too.
+            async with asyncio.timeout(LAST_WORDS):
+                await self.stdout.read()
 
     def kill(self) -> None:
         """SIGKILL for the process and for those of its group that it left behind."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from overnight.engine.errors import EngineError
 
@@ -16,6 +20,7 @@ HUB_ID = re.compile(
 )
 FIRST_CHOICES = ("Q4_K_M", "Q4_0", "Q8_0")
 """Of several weights of one model, where none is named: small, and hardly worse."""
+CONNECT_WITHIN = 10.0
 PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 TRANSFORMERS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "tokenizer*")
 """What a Transformers model needs; repositories often hold the same weights in other forms beside it."""
@@ -42,6 +47,8 @@ def fetch(named: str) -> Fetched:
     try:
         # The package is an extra: whoever names files needs none of it.
         import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
     except ImportError:
         raise EngineError(
             f"{named} looks like a Hugging Face id, and the package that reads those is missing:"
@@ -113,6 +120,7 @@ def _is_whole(folder: Path, files: list[str]) -> bool:
 
 def _from_hub(hub: Any, repository: str, wanted: str | None, revision: str | None) -> Path:
     try:
+        _check_reachable(hub.constants.ENDPOINT)
         files = hub.HfApi().list_repo_files(repository, revision=revision)
         try:
             chosen = choose(files, wanted)
@@ -128,8 +136,23 @@ def _from_hub(hub: Any, repository: str, wanted: str | None, revision: str | Non
             f"There is no model {repository} on {hub.constants.ENDPOINT}, or it is not for everyone."
             " Check its name; for one that is yours, set HF_TOKEN."
         ) from None
-    except (hub.errors.HfHubHTTPError, OSError, RuntimeError) as error:
+    except (hub.errors.HfHubHTTPError, OSError, RuntimeError, *_network_errors()) as error:
         raise EngineError(
             f"{repository} is not in the cache ({hub.constants.HF_HUB_CACHE}), and {hub.constants.ENDPOINT} cannot be"
             f" used ({type(error).__name__}). Try again with a network, or name a file with --model."
         ) from error
+
+
+def _check_reachable(endpoint: str) -> None:
+    """Raise OSError where nothing answers there: the package would try for half a minute. A proxy is left to it."""
+    address = urlsplit(endpoint)
+    if getproxies().get(address.scheme) and not proxy_bypass(address.hostname or ""):
+        return
+    port = address.port or (443 if address.scheme == "https" else 80)
+    socket.create_connection((address.hostname or "", port), timeout=CONNECT_WITHIN).close()
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    """Those of the clients that the package has used over time; none of them is an OSError."""
+    clients = (sys.modules.get(name) for name in ("httpx", "httpx2"))
+    return tuple(client.HTTPError for client in clients if client is not None)

@@ -69,7 +69,7 @@ def resolve_model(named: str) -> ModelFile:
             return read_folder(path) if path.is_dir() else read_model(path)
     except (OSError, RuntimeError, ValueError) as error:
         raise EngineError(f"The model {named[:200]!r} cannot be looked up: {str(error).rstrip('.')}.") from error
-    if path.suffix.lower() == ".gguf" or named.startswith((".", "/", "~", "\\")):
+    if (path.suffix.lower() == ".gguf" and ":" not in named) or named.startswith((".", "/", "~", "\\")):
         raise EngineError(f"There is no file {named}. Name an existing GGUF file with --model.")
     package = _installed(named)
     if package is not None:

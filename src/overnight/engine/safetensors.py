@@ -26,7 +26,7 @@ class Safetensors:
         try:
             with path.open("rb") as file:
                 length = int.from_bytes(file.read(8), "little")
-                if not 0 < length <= min(LARGEST_HEADER, path.stat().st_size):
+                if not 0 < length <= min(LARGEST_HEADER, path.stat().st_size - 8):
                     raise ValueError
                 header = json.loads(file.read(length))
             self._start = 8 + length

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
-from overnight.engine.child import Child, Failed, Ready
+from overnight.engine.child import LAST_WORDS, Child, Failed, Ready
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
@@ -160,11 +160,13 @@ class LocalEngine:
         try:
             async with asyncio.TaskGroup() as group:
                 # Ends when the process does, so that all it said is known before the reason is looked for.
-                group.create_task(child.keep_log(self.log))
+                following = group.create_task(child.keep_log(self.log))
                 try:
                     reason = await self._load_and_watch(child)
                 finally:
                     await child.end(self.launch.grace if self.pace.grace is None else self.pace.grace)
+                    await asyncio.wait([following], timeout=LAST_WORDS)
+                    following.cancel()
         finally:
             self._child = None
         return reason or self._why(child, kills_before)

@@ -29,9 +29,10 @@ _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b: *(?P<text>.+)$
 _REFUSED = re.compile(r"^vllm(?: serve)?: error: (?P<text>.+)$")
 _INVALID = re.compile(r"^  (?:Value error, )?(?P<text>.+?) \[type=\w+,")
 _SAYS_LITTLE = ("Engine core initialization failed", "validation error for", "WorkerProc initialization failed")
-_FATAL = re.compile(
-    r"^(?:[\w.]*OutOfMemoryError: |RuntimeError: CUDA |RuntimeError: NCCL |[\w.]*EngineDeadError|"
-    r"EngineCore encountered a fatal error|Engine core proc \S+ died unexpectedly|AsyncLLM output_handler failed)"
+_FATAL = re.compile(r"^(?:[\w.]*OutOfMemoryError: (?P<memory>.+)|(?P<device>RuntimeError: (?:CUDA|NCCL) .+))$")
+_ENDING = re.compile(
+    r"^(?:EngineCore encountered a fatal error|Engine core proc \S+ died unexpectedly|AsyncLLM output_handler failed|"
+    r"Traceback \(most recent call last\):|  File \"[^\"]+\", line \d+, in [\w<>.]+$|[\w.]*EngineDeadError: )"
 )
 _STATISTICS = "loggers.py"
 
@@ -126,11 +127,13 @@ def _cause(line: str) -> str | None:
 
 
 def _fatal(line: str) -> str | None:
+    """The exceptions of an end that say something of the machine; others may quote what they were at."""
     _, _, text = _read(line)
-    return text.strip() if _FATAL.match(text) else None
+    match = _FATAL.match(text)
+    return (match["memory"] or match["device"]).strip() if match else None
 
 
 def _safe(line: str) -> bool:
-    """Its errors may quote a body or a prompt. What it says of its own end does not, and neither do its statistics."""
-    _, file, _ = _read(line)
-    return file == _STATISTICS or _fatal(line) is not None
+    """Its errors may quote a body or a prompt. Where it ended does not, and neither do its statistics."""
+    _, file, text = _read(line)
+    return file == _STATISTICS or _fatal(line) is not None or _ENDING.match(text) is not None

@@ -173,5 +173,6 @@ def _tell_lengths(complaint: Complaint) -> str:
     if prompt is None or context is None:
         return complaint.message or "The prompt is longer than the model's context."
     if prompt > context:
-        return f"Prompt length {prompt} exceeds model context {context}"
+        length = f"of at least {prompt}" if complaint.is_least else f"{prompt}"
+        return f"Prompt length {length} exceeds model context {context}"
     return f"Prompt length {prompt} with the output asked for exceeds model context {context}"
