@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from overnight.engine.launch import Launch, llama_cpp
@@ -91,6 +92,16 @@ def gone(pidfd: int) -> bool:
         return bool(select.select([pidfd], [], [], LIMIT)[0])
     finally:
         os.close(pidfd)
+
+
+def has_ended(pid: int) -> bool:
+    """Wait for the end of a process of any parent; whether it came. One that nobody has collected yet has ended."""
+    if sys.platform != "linux":
+        return psutil.Process(pid).wait(LIMIT) is None if psutil.pid_exists(pid) else True
+    try:
+        return gone(os.pidfd_open(pid))
+    except ProcessLookupError:
+        return True
 
 
 class Watch:

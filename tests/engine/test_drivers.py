@@ -16,7 +16,7 @@ import pytest
 from overnight.engine.errors import EngineError
 from overnight.engine.names import Engine
 from overnight.engine.supervise import LocalEngine, Phase
-from tests.engine.conftest import Watch, ask, gone, is_down, is_ready, linux_only
+from tests.engine.conftest import Watch, ask, gone, has_ended, is_down, is_ready, linux_only
 from tests.engine.drivers import CONTEXT, Driver
 from tests.upstreams.judge import judge
 
@@ -35,14 +35,6 @@ def family(engine: LocalEngine) -> list[int]:
     return [first.pid, *(child.pid for child in first.children(recursive=True))]
 
 
-def runs(pid: int) -> bool:
-    """Whether the process has not ended; one that nobody has collected yet has."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 async def test_it_starts_answers_whoever_has_its_key_and_stops(driver: Driver, running: LocalEngine) -> None:
     body = {"model": running.model.id, "prompt": "go on", "max_tokens": 3}
 
@@ -57,7 +49,7 @@ async def test_it_starts_answers_whoever_has_its_key_and_stops(driver: Driver, r
     assert refused.status_code == 401
     assert counted.status_code == 200
     assert running.state.phase is Phase.STOPPED
-    assert not any(runs(pid) for pid in pids)
+    assert all(has_ended(pid) for pid in pids)
 
 
 async def test_it_says_how_long_a_request_may_be_and_refuses_a_longer_one_with_both_numbers(
@@ -86,7 +78,7 @@ async def test_killed_it_says_so_and_comes_back_with_another_key(driver: Driver,
     assert (down.reason or "").startswith("its process was ended by SIGKILL")
     await watch.until(is_ready)
     assert running.api_key != first_key
-    assert not any(runs(pid) for pid in first)
+    assert all(has_ended(pid) for pid in first)
     reply = await ask(running, "/v1/completions", {"prompt": "again", "max_tokens": 2})
     assert reply.status_code == 200
 
@@ -103,7 +95,7 @@ async def test_hung_it_is_killed_with_all_that_it_started_and_comes_back(driver:
         down = await watch.until(is_down)
         assert down.reason == "it did not answer 3 health checks in a row"
         await watch.until(is_ready)
-        assert not any(runs(pid) for pid in first)
+        assert all(has_ended(pid) for pid in first)
 
 
 async def test_a_model_that_cannot_be_loaded_ends_the_start_with_one_sentence(driver: Driver, tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(
                 400,
                 f"This model's maximum context length is {self.state.context} tokens. However, your prompt contains at "
-                f"least {self.state.context + 1} input tokens, which exceeds this limit even without any output tokens. Please reduce "
-                "the length of the input prompt.",
+                f"least {self.state.context + 1} input tokens, which exceeds this limit even without any output "
+                "tokens. Please reduce the length of the input prompt.",
             )
         else:
             with self.state.lock:

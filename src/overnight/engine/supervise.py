@@ -169,7 +169,7 @@ class LocalEngine:
                     following.cancel()
         finally:
             self._child = None
-        return reason or self._why(child, kills_before)
+        return self._why(child, reason, kills_before)
 
     async def _load_and_watch(self, child: Child) -> str | None:
         """Returns why the process must be ended, or None when it ended by itself."""
@@ -188,17 +188,20 @@ class LocalEngine:
                 return reason
         return None
 
-    def _why(self, child: Child, kills_before: int | None) -> str:
-        ended = f"its process {child.how_it_ended()}"
-        if child.process.returncode == -signal.SIGKILL and kills_before is not None:
-            kills = kills_for_memory()
-            ended += ", for lack of memory" if kills is not None and kills > kills_before else ""
-        # Once it serves, most errors in its log are those of single requests.
-        tell = self.launch.fatal if child.serves else self.launch.cause
-        cause = next((cause for cause in map(tell, self.log.last) if cause), None)
-        if cause is None:
-            return ended
-        return f"{ended}: {cause.rstrip('.')}" if child.serves else cause.rstrip(".")
+    def _why(self, child: Child, reason: str | None, kills_before: int | None) -> str:
+        """Why the engine is down; `reason` is why it was ended where it did not end by itself."""
+        if not child.serves:
+            return reason or self._told_in_log(self.launch.cause) or f"its process {child.how_it_ended()}"
+        told = reason or f"its process {child.how_it_ended()}"
+        if reason is None and child.process.returncode == -signal.SIGKILL and kills_before is not None:
+            told += ", for lack of memory" if (kills_for_memory() or 0) > kills_before else ""
+        # Now most errors in its log are those of single requests.
+        cause = self._told_in_log(self.launch.fatal)
+        return told if cause is None else f"{told}: {cause}"
+
+    def _told_in_log(self, read: Callable[[str], str | None]) -> str | None:
+        cause = next((cause for cause in map(read, self.log.last) if cause), None)
+        return cause and cause.rstrip(".")
 
     def _become(self, phase: Phase, reason: str | None = None) -> None:
         starts = self.state.starts + (phase is Phase.LOADING)
