@@ -19,14 +19,14 @@ from overnight.engine.model import read_model
 from overnight.engine.names import Engine
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.engine.watch import Pace
-from tests.engine.drivers import Driver, make_driver
+from tests.engine.drivers import REAL_VLLM, Driver, make_driver
 from tests.tiny_model import write_tiny_embedding_model, write_tiny_model
 
 QUICK = Pace(look_every=0.05, answer_within=30.0, grace=30.0)
 """Looks often, and is patient: a busy machine must not look like a hung engine."""
 
 
-LIMIT = 30.0
+LIMIT = 600.0 if REAL_VLLM else 30.0
 """How long a test waits for what must come, in seconds; it comes in a fraction of it."""
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="follows a process by Linux's pidfd")
