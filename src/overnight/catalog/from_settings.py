@@ -13,7 +13,19 @@ from overnight.engine.model import ModelFile, default_model, resolve_model
 from overnight.engine.names import Engine
 from overnight.engine.supervise import LocalEngine
 from overnight.engine.vllm import vllm
-from overnight.settings import Settings
+from overnight.settings import Part, Settings
+
+
+def fetch_models(settings: Settings) -> None:
+    """Download what is named by a Hugging Face id and not in the cache. Raises Unusable.
+
+    Done before an event loop runs: it may take an hour, and Ctrl-C ends it like any program.
+    """
+    try:
+        for named in settings.models if Part.WORKER in settings.parts else ():
+            resolve_model(named)
+    except EngineError as e:
+        raise Unusable(str(e)) from None
 
 
 def engines_of(settings: Settings) -> list[LocalEngine]:
