@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from overnight.engine import choose
-from overnight.engine.choose import choose_engine, has_cuda
+from overnight.engine import cuda
+from overnight.engine.choose import choose_engine
+from overnight.engine.cuda import has_cuda
 from overnight.engine.model import read_folder, read_model
 from overnight.engine.names import Engine
 from tests.engine.drivers import write_stand_in
@@ -17,7 +18,7 @@ from tests.tiny_transformers import write_tiny_llama
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without a GPU and with no programs but those of a test."""
-    monkeypatch.setattr(choose, "NVIDIA_GPUS", tmp_path / "gpus")
+    monkeypatch.setattr(cuda, "NVIDIA_GPUS", tmp_path / "gpus")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path

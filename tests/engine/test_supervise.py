@@ -236,8 +236,15 @@ async def test_a_log_that_cannot_be_written_does_not_end_the_engine(tiny: Path, 
         assert engine.state.starts == 1
 
 
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (signal.SIGKILL, "its process was ended by SIGKILL, for lack of memory"),
+        (signal.SIGTERM, "its process was ended by SIGTERM, and the system has killed processes for lack of memory"),
+    ],
+)
 async def test_one_that_the_system_killed_for_lack_of_memory_says_so(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, says: str
 ) -> None:
     counts = iter((3, 4, 4))
     monkeypatch.setattr(supervise, "kills_for_memory", lambda: next(counts))
@@ -245,10 +252,10 @@ async def test_one_that_the_system_killed_for_lack_of_memory_says_so(
         await engine.wait_ready()
         watch = Watch(engine)
 
-        kill(engine)
+        kill(engine, number)
 
         down = await watch.until(is_down)
-        assert down.reason == "its process was ended by SIGKILL, for lack of memory"
+        assert down.reason == says
 
 
 @linux_only

@@ -193,8 +193,10 @@ class LocalEngine:
         if not child.serves:
             return reason or self._told_in_log(self.launch.cause) or f"its process {child.how_it_ended()}"
         told = reason or f"its process {child.how_it_ended()}"
-        if reason is None and child.process.returncode == -signal.SIGKILL and kills_before is not None:
-            told += ", for lack of memory" if (kills_for_memory() or 0) > kills_before else ""
+        if reason is None and kills_before is not None and (kills_for_memory() or 0) > kills_before:
+            # Where one of an engine's many processes is killed, the first ends by itself.
+            killed = child.process.returncode == -signal.SIGKILL
+            told += ", for lack of memory" if killed else ", and the system has killed processes for lack of memory"
         # Now most errors in its log are those of single requests.
         cause = self._told_in_log(self.launch.fatal)
         return told if cause is None else f"{told}: {cause}"
