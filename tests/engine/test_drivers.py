@@ -72,7 +72,8 @@ async def test_killed_it_says_so_and_comes_back_with_another_key(driver: Driver,
     watch = Watch(running)
     first_key, first = running.api_key, family(running)
 
-    os.kill(first[-1], signal.SIGKILL)
+    # That of vLLM is the child of the one that we started.
+    os.kill(first[1 if driver.engine is Engine.VLLM else 0], signal.SIGKILL)
 
     down = await watch.until(is_down)
     assert (down.reason or "").startswith("its process was ended by SIGKILL")

@@ -165,6 +165,19 @@ async def test_a_dead_engine_answers_its_requests_says_why_and_comes_back(
     assert "EngineCore encountered a fatal error" in (tmp_path / "log").read_text()
 
 
+async def test_one_that_says_it_is_dead_and_stays_is_given_up(vllm_driver: Driver, plan: Plan, tmp_path: Path) -> None:
+    plan(once=str(tmp_path), lingers=True)
+    async with LocalEngine(made(vllm_driver), pace=replace(QUICK, grace=0.1)) as engine:
+        await engine.wait_ready()
+        watch = Watch(engine)
+
+        await ask(engine, "/v1/completions", {"prompt": "die"})
+
+        down = await watch.until(is_down)
+        assert (down.reason or "").startswith("it answered 503 to 3 health checks in a row: CUDA out of memory")
+        await watch.until(is_ready)
+
+
 async def test_one_that_takes_requests_and_never_answers_is_given_up(
     vllm_driver: Driver, plan: Plan, tmp_path: Path
 ) -> None:

@@ -2,8 +2,8 @@
 
 It has no model: a prompt is as long as its words, and an answer counts. `STAND_IN`, a JSON object in the environment,
 asks for faults: `load_seconds`, `busy` (answers of 503 before it is healthy), `children` (a file for the pids of two
-processes that it starts, as for two GPUs), `never_loads`. Words in a prompt ask for more: `die`, `vanish`, `hang`,
-`deaf`, `wait`.
+processes that it starts, as for two GPUs), `never_loads`, `lingers` (once it is dead), `once` (a folder that remembers
+which faults have come). Words in a prompt ask for more: `die`, `vanish`, `hang`, `deaf`, `wait`.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def main() -> None:
     say("INFO", "loggers.py", "Engine 000: Avg prompt throughput: 0.0 tokens/s")
     Handler.state.dead.wait()
     # There, too, those in flight are answered before it goes.
-    time.sleep(0.1)
+    time.sleep(3_600 if WAITS.get("lingers") else 0.1)
     os._exit(1)
 
 

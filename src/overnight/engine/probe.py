@@ -8,13 +8,19 @@ from urllib.parse import urlsplit
 LARGEST_PAGE = 4 << 20
 
 
-async def answers_health(base_url: str, within: float) -> bool:
-    """Whether the server says that it is healthy, within so many seconds."""
-    return await get_page(base_url, "/health", None, within) is not None
+async def health_of(base_url: str, within: float) -> int | None:
+    """The status that the server gives for its health, 200 when it is well; None without one in so many seconds."""
+    answer = await _get(base_url, "/health", None, within)
+    return answer[0] if answer is not None else None
 
 
 async def get_page(base_url: str, path: str, api_key: str | None, within: float) -> str | None:
     """The text at a path; None when it is not a 200, or not there within so many seconds."""
+    answer = await _get(base_url, path, api_key, within)
+    return answer[1] if answer is not None and answer[0] == 200 else None
+
+
+async def _get(base_url: str, path: str, api_key: str | None, within: float) -> tuple[int, str] | None:
     address = urlsplit(base_url)
     key = f"Authorization: Bearer {api_key}\r\n" if api_key else ""
     try:
@@ -22,9 +28,8 @@ async def get_page(base_url: str, path: str, api_key: str | None, within: float)
             reader, writer = await asyncio.open_connection(address.hostname, address.port)
             try:
                 writer.write(f"GET {path} HTTP/1.0\r\nHost: {address.netloc}\r\n{key}\r\n".encode())
-                if (await reader.readline()).split(b" ")[1:2] != [b"200"]:
-                    return None
-                return await _body(reader)
+                _, status, *_ = (await reader.readline()).split(b" ")
+                return int(status), await _body(reader)
             finally:
                 writer.close()
     except (OSError, ValueError, TimeoutError):

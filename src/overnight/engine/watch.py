@@ -6,8 +6,10 @@ import asyncio
 from dataclasses import dataclass
 
 from overnight.engine.child import Child, Ready
-from overnight.engine.probe import answers_health, get_page
+from overnight.engine.probe import get_page, health_of
 from overnight.engine.pulse import Pulse
+
+WELL = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,11 @@ class Watch:
 
     async def look(self) -> str | None:
         """Why it must be ended, as the rest of a sentence about it; None while it is well."""
-        healthy = await answers_health(self._ready.base_url, self._pace.answer_within)
-        self._missed = 0 if healthy else self._missed + 1
+        status = await health_of(self._ready.base_url, self._pace.answer_within)
+        self._missed = 0 if status == WELL else self._missed + 1
         if self._missed >= self._pace.misses:
-            return f"it did not answer {self._missed} health checks in a row"
+            did = "did not answer" if status is None else f"answered {status} to"
+            return f"it {did} {self._missed} health checks in a row"
         if self._clock() - self._felt_at >= self._pace.pulse_every:
             return await self._feel()
         return None
