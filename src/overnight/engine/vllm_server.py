@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from overnight.engine.parent import die_with_parent, private_output, tell, tell_when_parent_ends
 
@@ -125,10 +125,12 @@ def _end_group() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _end_like(code: int) -> Any:
+def _end_like(code: int) -> NoReturn:
     """End as vLLM did, so that our parent sees why; it ends what is left of our group."""
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        # There is none to set for SIGKILL.
+        with suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
         threading.Event().wait()
     sys.exit(code)
