@@ -9,7 +9,7 @@ STAMPS := $(VENV)/.stamps
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz check format bench clean
+.PHONY: help demo test test-vllm fuzz check format bench bench-engine clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +19,9 @@ demo: $(STAMPS)/demo ## install Overnight and run examples/questions.jsonl on a 
 
 test: $(STAMPS)/dev ## run the tests, having installed what they need
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+test-vllm: $(STAMPS)/dev ## run the tests of engines against a real vLLM, VLLM=path of its command
+	OVERNIGHT_TEST_VLLM=$(or $(VLLM),$(shell command -v vllm),vllm) $(BIN)/python -m pytest tests/engine/test_drivers.py -k vllm
 
 fuzz: $(STAMPS)/dev ## look for faults with made-up calls and files, SECONDS=300 for each kind
 	OVERNIGHT_FUZZ_SECONDS=$(or $(SECONDS),300) $(BIN)/python -m pytest tests/fuzz
@@ -36,6 +39,9 @@ check: $(STAMPS)/dev ## style, types, floors of the house, sizes
 format: $(STAMPS)/dev ## put the source into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+bench-engine: $(STAMPS)/dev ## measure a batch on the local engine against the engine by itself
+	$(BIN)/python -m benchmarks.engine
 
 bench: $(STAMPS)/dev ## measure speed and memory; prints tables, asserts nothing
 	$(BIN)/python -m benchmarks

@@ -53,6 +53,12 @@ class Settings:
     parts: frozenset[Part] = frozenset(Part)
     limits: Limits = field(default_factory=Limits)
     incremental_dir: Path | None = None
+    engine: str | None = None
+    """`vllm` or `llama.cpp` for the local engines; None: what fits the machine and the model."""
+    engine_args: tuple[str, ...] = ()
+    """Flags that are passed through to the local engines."""
+    vllm: Path | None = None
+    """The command of vLLM, where it is neither beside ours nor on PATH."""
     engine_slots: int | None = None
     engine_threads: int | None = None
     context_length: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,6 +54,9 @@ def engine_of(embedding: bool = False) -> LocalEngine:
 async def test_a_local_engine_caches_prompts_by_slot_and_an_upstream_in_one_tree(route: UpstreamRoute) -> None:
     assert EngineRoute(engine_of(), most_reply_bytes=lambda: MOST).slot_caches == 4
     assert EngineRoute(engine_of(embedding=True), most_reply_bytes=lambda: MOST).slot_caches is None
+    tree = engine_of()
+    tree.launch = replace(tree.launch, slots_share_cache=True)
+    assert EngineRoute(tree, most_reply_bytes=lambda: MOST).slot_caches is None
     assert route.slot_caches is None
 
 

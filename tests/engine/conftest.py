@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from overnight.engine.launch import Launch, llama_cpp
 from overnight.engine.model import read_model
-from overnight.engine.supervise import LocalEngine, Pace
+from overnight.engine.names import Engine
+from overnight.engine.supervise import EngineState, LocalEngine, Phase
+from overnight.engine.watch import Pace
+from tests.engine.drivers import REAL_VLLM, Driver, make_driver
 from tests.tiny_model import write_tiny_embedding_model, write_tiny_model
 
 QUICK = Pace(look_every=0.05, answer_within=30.0, grace=30.0)
 """Looks often, and is patient: a busy machine must not look like a hung engine."""
 
 
-LIMIT = 30.0
+LIMIT = 600.0 if REAL_VLLM else 30.0
 """How long a test waits for what must come, in seconds; it comes in a fraction of it."""
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="follows a process by Linux's pidfd")
@@ -35,6 +40,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_embedding_model(tmp_path_factory.mktemp("model") / "tiny-embedder.gguf", context_length=1_024)
+
+
+@pytest.fixture(scope="session", params=list(Engine))
+def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    """Each engine that Overnight can start."""
+    return make_driver(request.param, tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture(scope="session")
+def vllm_driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    return make_driver(Engine.VLLM, tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
@@ -76,3 +92,38 @@ def gone(pidfd: int) -> bool:
         return bool(select.select([pidfd], [], [], LIMIT)[0])
     finally:
         os.close(pidfd)
+
+
+def has_ended(pid: int) -> bool:
+    """Wait for the end of a process of any parent; whether it came. One that nobody has collected yet has ended."""
+    if sys.platform != "linux":
+        return psutil.Process(pid).wait(LIMIT) is None if psutil.pid_exists(pid) else True
+    try:
+        return gone(os.pidfd_open(pid))
+    except ProcessLookupError:
+        return True
+
+
+class Watch:
+    """Collects an engine's states and waits for one."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.seen: list[EngineState] = []
+        self.queue: asyncio.Queue[EngineState] = asyncio.Queue()
+        engine.on_change(self.queue.put_nowait)
+
+    async def until(self, wanted: Callable[[EngineState], bool]) -> EngineState:
+        async with asyncio.timeout(LIMIT):
+            while True:
+                state = await self.queue.get()
+                self.seen.append(state)
+                if wanted(state):
+                    return state
+
+
+def is_ready(state: EngineState) -> bool:
+    return state.phase is Phase.READY
+
+
+def is_down(state: EngineState) -> bool:
+    return state.phase is Phase.DOWN

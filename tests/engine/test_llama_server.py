@@ -15,8 +15,10 @@ import pytest
 
 from overnight.engine.launch import llama_cpp
 from overnight.engine.model import read_model, resolve_model
+from overnight.engine.probe import get_page
+from overnight.engine.pulse import Reading
 from overnight.engine.supervise import LocalEngine
-from tests.engine.conftest import QUICK, ask, chat
+from tests.engine.conftest import LIMIT, QUICK, ask, chat
 from tests.tiny_model import WIDTH
 
 REPEATED = "x"
@@ -98,6 +100,29 @@ async def test_a_chat_that_is_too_long_is_refused_with_its_template_counted(engi
 
     counted = short.json()["usage"]["prompt_tokens"] + 399
     assert refused.json()["error"]["n_prompt_tokens"] == counted
+
+
+async def test_its_counters_rise_with_every_step_of_either_kind_of_work(
+    engine: LocalEngine, embedder: LocalEngine
+) -> None:
+    work: list[tuple[LocalEngine, str, dict[str, Any]]] = [
+        (engine, "/v1/completions", {"prompt": "a", "max_tokens": 5}),
+        (embedder, "/v1/embeddings", {"input": "the a"}),
+    ]
+    for one, path, body in work:
+        before = await reading(one)
+        await ask(one, path, body)
+        after = await reading(one)
+        assert (before.running, after.running) == (0, 0)
+        assert after.done > before.done
+
+
+async def reading(engine: LocalEngine) -> Reading:
+    assert engine.base_url is not None
+    page = await get_page(engine.base_url, "/metrics", engine.api_key, LIMIT)
+    found = engine.launch.pulse(page or "")
+    assert found is not None
+    return found
 
 
 async def test_an_answer_without_a_limit_ends_where_its_context_does(engine: LocalEngine) -> None:

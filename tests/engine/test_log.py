@@ -18,10 +18,12 @@ def source(content: bytes) -> asyncio.StreamReader:
 async def test_the_last_lines_are_kept() -> None:
     log = EngineLog(None)
 
-    await log.follow(source(b"".join(b"line %d\n" % number for number in range(200)) + b"the end"), lambda line: True)
+    await log.follow(
+        source(b"".join(b"line %d\n" % number for number in range(2 * LAST_LINES)) + b"the end"), lambda line: True
+    )
 
     assert len(log.last) == LAST_LINES
-    assert list(log.last)[-2:] == ["line 199", "the end"]
+    assert list(log.last)[-2:] == [f"line {2 * LAST_LINES - 1}", "the end"]
 
 
 async def test_the_lines_of_an_older_life_are_not_taken_for_those_of_the_present() -> None:

@@ -6,47 +6,25 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from overnight.engine import supervise
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
-from overnight.engine.supervise import EngineState, LocalEngine, Pace, Phase, restart_wait
-from tests.engine.conftest import LIMIT, QUICK, ask, chat, gone, linux_only, small
+from overnight.engine.memory import kills_for_memory
+from overnight.engine.pulse import Reading
+from overnight.engine.supervise import LocalEngine, Phase, restart_wait
+from overnight.engine.watch import Pace
+from tests.engine.conftest import LIMIT, QUICK, Watch, ask, chat, gone, is_down, is_ready, linux_only, small
 
 
 def saying(tiny: Path, program: str) -> Launch:
     """A launch of any program of ours in place of the engine."""
     return replace(small(tiny), command=(sys.executable, "-c", program))
-
-
-class Watch:
-    """Collects an engine's states and waits for one."""
-
-    def __init__(self, engine: LocalEngine) -> None:
-        self.seen: list[EngineState] = []
-        self.queue: asyncio.Queue[EngineState] = asyncio.Queue()
-        engine.on_change(self.queue.put_nowait)
-
-    async def until(self, wanted: Callable[[EngineState], bool]) -> EngineState:
-        async with asyncio.timeout(LIMIT):
-            while True:
-                state = await self.queue.get()
-                self.seen.append(state)
-                if wanted(state):
-                    return state
-
-
-def is_ready(state: EngineState) -> bool:
-    return state.phase is Phase.READY
-
-
-def is_down(state: EngineState) -> bool:
-    return state.phase is Phase.DOWN
 
 
 def kill(engine: LocalEngine, number: signal.Signals = signal.SIGKILL) -> None:
@@ -256,3 +234,41 @@ async def test_a_log_that_cannot_be_written_does_not_end_the_engine(tiny: Path, 
 
         assert (refused.status_code, reply.status_code) == (400, 200)
         assert engine.state.starts == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (signal.SIGKILL, "its process was ended by SIGKILL, for lack of memory"),
+        (signal.SIGTERM, "its process was ended by SIGTERM, and the system has killed processes for lack of memory"),
+    ],
+)
+async def test_one_that_the_system_killed_for_lack_of_memory_says_so(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, says: str
+) -> None:
+    counts = iter((3, 4, 4))
+    monkeypatch.setattr(supervise, "kills_for_memory", lambda: next(counts))
+    async with LocalEngine(small(tiny), pace=QUICK) as engine:
+        await engine.wait_ready()
+        watch = Watch(engine)
+
+        kill(engine, number)
+
+        down = await watch.until(is_down)
+        assert down.reason == says
+
+
+@linux_only
+def test_the_system_tells_how_many_it_killed_for_lack_of_memory() -> None:
+    assert kills_for_memory() is not None
+
+
+async def test_one_that_works_and_takes_no_step_is_given_up(tiny: Path) -> None:
+    """As when the thread that computes hangs, while those that answer HTTP go on."""
+    launch = replace(small(tiny), pulse=lambda page: Reading(1, 5.0) if "n_decode_total" in page else None)
+    pace = Pace(look_every=0.01, pulse_every=0.01, still_within=0.2, answer_within=LIMIT)
+    async with LocalEngine(launch, pace=pace) as engine:
+        await engine.wait_ready()
+        down = await Watch(engine).until(is_down)
+
+    assert (down.reason or "").endswith("seconds without a step")

@@ -217,3 +217,13 @@ def test_a_local_engine_that_loads_its_model_is_not_blamed() -> None:
     came = judge(loading, 503, local=True)
     assert (came.may_pass, came.blames_route) == (True, False)
     assert judge(b"", 500, local=True).blames_route
+
+
+def test_a_local_engine_that_answers_while_it_dies_has_not_tried() -> None:
+    dying = {"error": {"message": "The server had an error while processing your request.", "code": 500}}
+    older = {"object": "error", "message": "EngineCore encountered an issue. See stack trace (above).", "code": 500}
+    assert judge(dying, 500, local=True).lost_server
+    assert judge(older, 500, local=True).lost_server
+    assert judge({"error": {"message": "dead"}}, 503, local=True).lost_server
+    assert not judge({"error": {"message": "No tool parser."}}, 500, local=True).lost_server
+    assert not judge(dying, 500).lost_server

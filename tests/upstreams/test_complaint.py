@@ -35,7 +35,6 @@ VLLM = "This model's maximum context length is 2048 tokens. However, "
             2048,
         ),
         (400, {"message": VLLM + "your request has 3000 input tokens."}, 3000, 2048),
-        (400, {"message": VLLM + "your prompt contains at least 2049 input tokens, for a total of 2065."}, 2049, 2048),
         (400, {"message": VLLM.lower() + "the prompt contains 2,500 input tokens"}, 2500, 2048),
         (
             400,
@@ -77,6 +76,11 @@ def test_a_prompt_longer_than_the_context_is_told_with_both_numbers(
         assert came.message == f"Prompt length {prompt} exceeds model context {context}"
         assert not is_tried_again(came)
     assert judge({"error": error | {"code": status}}).code == "context_length_exceeded"
+
+
+def test_a_length_that_was_not_counted_to_its_end_is_told_as_the_least() -> None:
+    error = {"message": VLLM + "your prompt contains at least 2049 input tokens, for a total of 2065."}
+    assert judge({"error": error}, 400).message == "Prompt length of at least 2049 exceeds model context 2048"
 
 
 def test_a_prompt_that_is_too_long_only_with_its_output_is_told_so() -> None:

@@ -33,7 +33,8 @@ class EngineRoute(Route):
     @property
     def slot_caches(self) -> int | None:
         # Embeddings are computed whole, with no cache.
-        return None if self._engine.model.embedding else self._engine.slots
+        apart = not self._engine.model.embedding and not self._engine.launch.slots_share_cache
+        return self._engine.slots if apart else None
 
     @property
     def offers(self) -> tuple[Offer, ...]:

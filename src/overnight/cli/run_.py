@@ -22,7 +22,7 @@ from overnight.cli.inputs import Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
 from overnight.cli.progress import bars
-from overnight.cli.serve import run_loop, when_terminal_closes
+from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
 from overnight.cli.tell import as_json, tell
 from overnight.client import AsyncClient
 from overnight.domain import events
@@ -89,6 +89,8 @@ def run(
     with read_inputs(files) as inputs:
         job = Job(tasks_of(inputs, out, endpoint, defaults), window, defaults, again, overwrite, retry_failed, ordered)
         try:
+            if server is None:
+                fetch_models_first(settings)
             with only_one(settings.data_dir, job.tasks):
                 courses = run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))
         except (KeyboardInterrupt, asyncio.CancelledError):

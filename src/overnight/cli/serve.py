@@ -52,7 +52,15 @@ def serve(
         incremental_dir=incremental_dir,
         grace_seconds=grace,
     )
+    fetch_models_first(chosen)
     run_loop(_serve(chosen))
+
+
+def fetch_models_first(settings: Settings) -> None:
+    """See `catalog.from_settings.fetch_models`, which takes too long to import for commands that start nothing."""
+    from overnight.catalog.from_settings import fetch_models
+
+    fetch_models(settings)
 
 
 async def _serve(settings: Settings) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import signal
 from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
 
 LONGEST_FACT = 64 * 1024
+LOOK_EVERY = 0.1
 LAST_WORDS = 2.0
 """Seconds that a process which failed to load has to end by itself."""
 
@@ -83,27 +84,34 @@ class Child:
 
     async def exited(self, within: float) -> bool:
         """Wait for the process's end, at most `within` seconds; whether it has come."""
-        try:
-            async with asyncio.timeout(within):
-                await self.process.wait()
-        except TimeoutError:
-            return False
-        return True
+        ends = asyncio.get_running_loop().time() + within
+        while self.process.returncode is None and (left := ends - asyncio.get_running_loop().time()) > 0:
+            # The wait is also for its pipes, which processes that it started may hold open.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK_EVERY)):
+                    await self.process.wait()
+        return self.process.returncode is not None
 
     async def end(self, grace: float) -> None:
-        """SIGTERM, and SIGKILL when the process is still there after `grace` seconds or we are cancelled."""
+        """SIGTERM, and SIGKILL for it and all that it started, after `grace` seconds or when we are cancelled."""
         try:
-            if self.process.returncode is None:
-                self._signal(signal.SIGTERM)
-                await self.exited(grace)
+            self._signal(signal.SIGTERM)
+            await self.exited(grace)
         finally:
             self.kill()
             self.stdin.close()
-        await self.process.wait()
+        await self.exited(LAST_WORDS)
+        with contextlib.suppress(TimeoutError, ValueError):
+            # To its end, which comes at once unless a process of another group has it, too.
+            async with asyncio.timeout(LAST_WORDS):
+                await self.stdout.read()
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended."""
-        if self.process.returncode is None:
+        """SIGKILL for the process and for those of its group that it left behind."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            # macOS refuses it where only dead processes are left.
             self._signal(signal.SIGKILL)
 
     def how_it_ended(self) -> str:
@@ -119,27 +127,13 @@ class Child:
             return f"was ended by signal {-code}"
 
     def _signal(self, number: signal.Signals) -> None:
+        if self.process.returncode is not None:
+            return
         try:
             # Not through the process object: it would collect the exit code that asyncio waits for.
             os.kill(self.process.pid, number)
         except ProcessLookupError:
             pass
-
-
-async def answers_health(base_url: str, within: float) -> bool:
-    """Whether the server says that it is healthy, within so many seconds."""
-    address = urlsplit(base_url)
-    try:
-        async with asyncio.timeout(within):
-            reader, writer = await asyncio.open_connection(address.hostname, address.port)
-            try:
-                writer.write(b"GET /health HTTP/1.0\r\n\r\n")
-                status = await reader.readline()
-            finally:
-                writer.close()
-    except (OSError, ValueError, TimeoutError):
-        return False
-    return status.split(b" ")[1:2] == [b"200"]
 
 
 def _read(line: bytes) -> Ready | Failed:

@@ -52,3 +52,50 @@ LLAMA_CPP: frozenset[str] = frozenset(
     }
 )
 """Left out is what says nothing about the answer (`user`, `metadata`, `store`, `priority` …): it may come and go."""
+
+VLLM: frozenset[str] = frozenset(
+    {
+        # It never takes these; other media it takes where its model does, and answers 400 where it does not.
+        "messages.file",
+        "tools.custom",
+        # It answers as if these had not been there.
+        "modalities.audio",
+        "audio",
+        "prediction",
+        "web_search_options",
+        "moderation",
+        "functions",
+        "function_call",
+        # Since 0.12 it drops them: `structured_outputs` and `response_format` say the same.
+        "guided_json",
+        "guided_json_object",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "structural_tag",
+        # Fields of llama.cpp that change an answer.
+        "n_predict",
+        "n_cmpl",
+        "n_probs",
+        "n_indent",
+        "t_max_predict_ms",
+        "typical_p",
+        "top_n_sigma",
+        "xtc_probability",
+        "dynatemp_range",
+        "repeat_last_n",
+        "repeat_penalty",
+        "dry_multiplier",
+        "mirostat",
+        "adaptive_target",
+        "samplers",
+        "grammar",
+        "json_schema",
+        "response_fields",
+        "reasoning_format",
+        "reasoning_budget_tokens",
+        "embd_normalize",
+        "lora",
+    }
+)
+"""What no table of fields of vLLM's has (seen in 0.33)."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from overnight.engine import sizing
+from overnight.engine.flags import LLAMA_CPP_OWN, check_flags
 from overnight.engine.lacks import LLAMA_CPP
 from overnight.engine.model import ModelFile
+from overnight.engine.pulse import Reading, read_llama_cpp
 
 HOST_CACHE_MIB = 512
 """The engine's own default is 8 GiB."""
@@ -38,6 +40,14 @@ class Launch:
     """Whether a line of the log, written while requests run, is free of what those requests contain."""
     lacks: frozenset[str] = frozenset()
     """What it cannot carry of a request's body, named as in `domain.bodies.carry`."""
+    fatal: Callable[[str], str | None] = lambda _line: None
+    """As `cause`, for a line that tells why a process died that had been serving."""
+    pulse: Callable[[str], Reading | None] = lambda _metrics: None
+    """What its `/metrics` say of its work; None where they say nothing."""
+    grace: float = 5.0
+    """Seconds that it needs to end in good order."""
+    slots_share_cache: bool = False
+    """What one slot has computed of a prompt serves all others, too."""
 
 
 def llama_cpp(
@@ -48,12 +58,15 @@ def llama_cpp(
     threads: int | None = None,
     cores: int | None = None,
     host_cache: int = HOST_CACHE_MIB,
+    args: Sequence[str] = (),
 ) -> Launch:
     """llama.cpp through the package xllamacpp; what is left out fits the machine and the model.
 
     `context_length` is tokens for one slot. `cores` stands in for the cores of this machine.
-    `host_cache` is MiB of prompts that are kept when their slot is given to another one.
+    `host_cache` is MiB of prompts that are kept when their slot is given to another one. `args` are flags of
+    llama.cpp. EngineError for one that is not to be passed.
     """
+    check_flags("llama.cpp", args, LLAMA_CPP_OWN)
     cores = cores or sizing.available_cores()
     slots = slots or sizing.default_slots(cores)
     context_length = context_length or sizing.default_context(model.context_length, model.embedding)
@@ -67,7 +80,18 @@ def llama_cpp(
     if model.embedding:
         command += ["--embedding"]
         command += [] if model.pooling else ["--pool-mean"]
-    return Launch(model, tuple(command), slots, context_length, _llama_cause, _llama_safe, LLAMA_CPP)
+    command += [f"--engine-arg={one}" for one in args]
+    return Launch(
+        model=model,
+        command=tuple(command),
+        slots=slots,
+        context_length=context_length,
+        cause=_llama_cause,
+        fatal=_llama_fatal,
+        safe=_llama_safe,
+        lacks=LLAMA_CPP,
+        pulse=read_llama_cpp,
+    )
 
 
 def _llama_cause(line: str) -> str | None:
@@ -78,6 +102,11 @@ def _llama_cause(line: str) -> str | None:
     if match is None or match["level"] != "E":
         return None
     return match["text"].removeprefix("error loading model: ").strip()
+
+
+def _llama_fatal(line: str) -> str | None:
+    """Where llama.cpp gives up by itself it says so in a line of its own form."""
+    return line.strip() if any(mark in line for mark in LLAMA_ABORT) else None
 
 
 def _llama_safe(line: str) -> bool:

@@ -7,17 +7,16 @@ over standard input because everyone on the machine can read a process's argumen
 from __future__ import annotations
 
 import argparse
-import ctypes
 import http.client
 import json
-import os
-import signal
 import sys
 import threading
 from typing import Any
 from urllib.parse import urlsplit
 
-PR_SET_PDEATHSIG = 1
+from overnight.engine.llama_flags import UnknownFlagError, set_flags
+from overnight.engine.parent import die_with_parent, exit_when_input_ends, private_output, tell
+
 CONTEXT_STEP = 256
 """The engine rounds the context of a slot up to a multiple of this."""
 ERRORS_ONLY = 1
@@ -26,16 +25,18 @@ ERRORS_ONLY = 1
 
 def main() -> None:
     """Serve until the parent ends; exit with 1 when the model cannot be loaded."""
-    say = _private_output()
+    say = private_output()
     asked = json.loads(sys.stdin.buffer.readline() or b"null")
     if not isinstance(asked, dict):
         sys.exit("This program is started by Overnight, which sends it a line of JSON on standard input.")
-    _end_with_parent(int(asked["parent"]))
+    # The signal also comes while the engine loads or hangs, when no thread of Python would run.
+    die_with_parent(int(asked["parent"]))
+    exit_when_input_ends()
     try:
         # The package is an extra, and a long import: the parent must be watched before it begins.
         import xllamacpp
     except ImportError:
-        _tell(
+        tell(
             say,
             {"failed": "the package xllamacpp is missing; run: pip install 'overnight[engine]'"},
         )
@@ -43,12 +44,15 @@ def main() -> None:
     key = str(asked["api_key"])
     try:
         server = xllamacpp.Server(_parameters(xllamacpp, _arguments(), key))
+    except UnknownFlagError as error:
+        tell(say, {"failed": str(error)})
+        sys.exit(1)
     except (RuntimeError, ValueError, OverflowError):
         # The exception says no more than this; the reason is in the log on standard error.
-        _tell(say, {"failed": None})
+        tell(say, {"failed": None})
         sys.exit(1)
     url = server.listening_address
-    _tell(say, {"url": url, **_capacity(url, key)})
+    tell(say, {"url": url, **_capacity(url, key)})
     threading.Event().wait()
 
 
@@ -62,6 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--host-cache", type=int, required=True, help="MiB of prompts kept beside the slots")
     parser.add_argument("--embedding", action="store_true")
     parser.add_argument("--pool-mean", action="store_true")
+    parser.add_argument("--engine-arg", action="append", default=[], help="a flag of llama.cpp, or the value of one")
     return parser.parse_args()
 
 
@@ -92,6 +97,7 @@ def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
         parameters.n_batch = parameters.n_ubatch = whole
     if asked.pool_mean:
         parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    set_flags(parameters, asked.engine_arg)
     return parameters
 
 
@@ -108,38 +114,6 @@ def _capacity(url: str, key: str) -> dict[str, int]:
         "slots": properties["total_slots"],
         "context_length": properties["default_generation_settings"]["n_ctx"],
     }
-
-
-def _end_with_parent(parent: int) -> None:
-    """However the parent ends: the kernel's signal where there is one, the end of our input everywhere.
-
-    The signal also comes while the engine loads or hangs, when no thread of Python would run. To the kernel
-    the parent is the thread that started us, which is the one of the parent's event loop.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The parent may have died before the signal was ordered.
-    if os.getppid() != parent:
-        os._exit(1)
-    threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
-
-
-def _wait_for_end_of_input() -> None:
-    # Not through sys.stdin: a thread inside its buffer breaks the interpreter's own exit.
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
-
-
-def _private_output() -> int:
-    """Our standard output under another number; what libraries print goes to standard error instead."""
-    private = os.dup(1)
-    os.dup2(2, 1)
-    return private
-
-
-def _tell(output: int, fact: dict[str, Any]) -> None:
-    os.write(output, json.dumps(fact).encode() + b"\n")
 
 
 if __name__ == "__main__":

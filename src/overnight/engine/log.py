@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 LONGEST_LINE = 4_096
-LAST_LINES = 50
+LAST_LINES = 500
+"""vLLM writes over a hundred lines of tracebacks after the one that tells why it cannot start."""
 LARGEST_FILE = 1 << 20
 
 

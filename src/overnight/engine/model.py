@@ -1,4 +1,4 @@
-"""Finds the file behind `--model` and what a request may call it."""
+"""Finds the model behind `--model` and what a request may call it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from overnight.engine.errors import EngineError
 from overnight.engine.gguf_header import Value, read_gguf_header
+from overnight.engine.hub import fetch, is_hub_id
+from overnight.engine.transformers_folder import is_transformers, read_facts
 
 ENCODERS = frozenset(
     {
@@ -30,7 +32,6 @@ RANKING = 4
 """The pooling type of models that score pairs of texts."""
 
 PACKAGE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 PART = re.compile(r"-(\d{5})-of-\d{5}$")
 WEIGHT_TYPE = re.compile(r"[.-](?:ud-)?(?:i?q\d\w*|tq\d\w*|bf16|fp?16|fp?32|mxfp4\w*)$", re.IGNORECASE)
 LONGEST_ALIAS = 200
@@ -38,9 +39,10 @@ LONGEST_ALIAS = 200
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model that a local engine can load, as its file describes it."""
+    """A model that a local engine can load, as its files describe it."""
 
     path: Path
+    """A GGUF file, or the folder of a Transformers model."""
     id: str
     aliases: tuple[str, ...]
     """Other names that requests may use; `id` is not among them."""
@@ -51,45 +53,67 @@ class ModelFile:
     chat_template: bool
     pooling: bool = False
     """The file says how its vectors are pooled."""
+    is_gguf: bool = True
+    """Else it is a Transformers model: a folder with `config.json`, weights and a tokenizer."""
 
 
 def resolve_model(named: str) -> ModelFile:
-    """The model behind `--model`: a GGUF file, a folder with exactly one, or an installed model package.
+    """The model behind `--model`.
 
-    Raises EngineError with what to do instead.
+    A GGUF file, a folder with exactly one or with a Transformers model, an installed model package, or a Hugging Face
+    id. Raises EngineError with what to do instead.
     """
     try:
         path = Path(named).expanduser()
         if named and path.exists():
-            return read_model(_only_model_in(path) if path.is_dir() else path)
+            return read_folder(path) if path.is_dir() else read_model(path)
     except (OSError, RuntimeError, ValueError) as error:
         raise EngineError(f"The model {named[:200]!r} cannot be looked up: {str(error).rstrip('.')}.") from error
-    if path.suffix.lower() == ".gguf" or named.startswith((".", "/", "~", "\\")):
+    if (path.suffix.lower() == ".gguf" and ":" not in named) or named.startswith((".", "/", "~", "\\")):
         raise EngineError(f"There is no file {named}. Name an existing GGUF file with --model.")
     package = _installed(named)
     if package is not None:
         return _model_of_package(package)
-    if HUB_ID.fullmatch(named):
-        raise EngineError(
-            f"{named} looks like a Hugging Face id, and models are not fetched from there yet."
-            " Download its GGUF file and give the path of the file."
-        )
+    if is_hub_id(named):
+        return _model_of_hub(named)
     raise EngineError(
         f"No model {named[:200]!r} was found: it is not a file, not a folder and not an installed model package."
     )
 
 
 def default_model() -> ModelFile | None:
-    """The model of the one installed package that carries one; None without such a package.
+    """The model of the one installed package that carries a GGUF file; None without such a package.
 
     Raises EngineError when several are installed, or when the file of the only one cannot be used.
     """
-    packages = {_name(package): package for package in distributions() if len(_models_of(package)) == 1}
+    packages = {_name(package): package for package in distributions() if len(_ggufs_of(package)) == 1}
     if len(packages) > 1:
         raise EngineError(
             f"Several model packages are installed: {', '.join(sorted(packages))}. Name one with --model."
         )
     return next((_model_of_package(package) for package in packages.values()), None)
+
+
+def read_folder(folder: Path) -> ModelFile:
+    """The one model of a folder. Raises EngineError that names the folder."""
+    file = _only_model_in(folder)
+    return read_model(file) if file is not None else read_transformers(folder)
+
+
+def read_transformers(folder: Path) -> ModelFile:
+    """What the files of a Transformers model say about it. Raises EngineError that names the folder."""
+    facts = read_facts(folder)
+    name = folder.resolve().name
+    id_ = model_id(name)
+    return ModelFile(
+        path=folder.resolve(),
+        id=id_,
+        aliases=_aliases(id_, name),
+        context_length=facts.context_length,
+        embedding=facts.embedding,
+        chat_template=facts.chat_template,
+        is_gguf=False,
+    )
 
 
 def read_model(path: Path) -> ModelFile:
@@ -136,15 +160,31 @@ def _whole(value: Value | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _only_model_in(folder: Path) -> Path:
+def _model_of_hub(named: str) -> ModelFile:
+    found = fetch(named)
+    model = read_model(found.path) if found.path.is_file() else read_transformers(found.path)
+    name = found.repository.partition("/")[2]
+    # A folder of the cache is named after a revision, which nobody would call a model.
+    id_ = model.id if model.is_gguf else model_id(name)
+    return replace(
+        model, id=id_, aliases=_aliases(id_, *(model.aliases if model.is_gguf else ()), name, found.repository, named)
+    )
+
+
+def _only_model_in(folder: Path) -> Path | None:
+    """Its GGUF file; None where it holds a Transformers model."""
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".gguf" and file.is_file())
     # A model cut into parts is opened by its first one; the engine finds the rest.
     firsts = [file for file in files if (part := PART.search(file.stem)) is None or int(part[1]) == 1]
     match firsts:
         case [file]:
             return file
+        case [] if is_transformers(folder):
+            return None
         case []:
-            raise EngineError(f"The folder {folder} holds no GGUF file.")
+            raise EngineError(
+                f"The folder {folder} holds no model: neither a GGUF file nor a config.json with weights."
+            )
         case _:
             names = ", ".join(file.name for file in firsts[:20])
             raise EngineError(f"The folder {folder} holds several models: {names}. Name one of them.")
@@ -163,17 +203,30 @@ def _model_of_package(package: Distribution) -> ModelFile:
     models = _models_of(package)
     if len(models) != 1:
         raise EngineError(
-            f"The installed package {_name(package)} holds {len(models) or 'no'} GGUF files instead of one."
-            " Name a file with --model."
+            f"The installed package {_name(package)} holds {len(models) or 'no'} models instead of one."
+            " Name a file or folder with --model."
         )
-    model = read_model(models[0])
-    return replace(model, aliases=_aliases(model.id, *model.aliases, _name(package)))
+    if models[0].is_file():
+        model = read_model(models[0])
+        return replace(model, aliases=_aliases(model.id, *model.aliases, _name(package)))
+    # The folder in a package is called `model` or the like.
+    model, id_ = read_transformers(models[0]), model_id(_name(package))
+    return replace(model, id=id_, aliases=_aliases(id_, _name(package)))
 
 
 def _models_of(package: Distribution) -> list[Path]:
-    """Found through the package's list of files: importing it would load whatever it depends on."""
-    files = package.files or []
-    return [Path(str(package.locate_file(file))) for file in files if file.suffix.lower() == ".gguf"]
+    folders = [file.parent for file in _files_of(package) if file.name == "config.json"]
+    return _ggufs_of(package) + [folder for folder in folders if is_transformers(folder)]
+
+
+def _ggufs_of(package: Distribution) -> list[Path]:
+    return [file for file in _files_of(package) if file.suffix.lower() == ".gguf"]
+
+
+def _files_of(package: Distribution) -> list[Path]:
+    """Those that could be a model, by the package's own list: importing it would load whatever it depends on."""
+    files = [file for file in package.files or () if file.suffix.lower() == ".gguf" or file.name == "config.json"]
+    return [Path(str(package.locate_file(file))) for file in files]
 
 
 def _name(package: Distribution) -> str:

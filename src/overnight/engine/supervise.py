@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
-from overnight.engine.child import Child, Failed, Ready, answers_health
+from overnight.engine.child import LAST_WORDS, Child, Failed, Ready
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
+from overnight.engine.memory import kills_for_memory
 from overnight.engine.model import ModelFile
+from overnight.engine.watch import Pace, Watch
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
@@ -36,22 +39,6 @@ class EngineState:
     reason: str | None = None
     starts: int = 0
     """How often its process was started so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often an engine is looked at and how patient its supervisor is, in seconds."""
-
-    look_every: float = 1.0
-    answer_within: float = 5.0
-    """For one health check; a machine that is short of cores must not look like a hung engine."""
-    misses: int = 3
-    """Health checks in a row without an answer that count as hung."""
-    load_within: float = 1_800.0
-    grace: float = 5.0
-    """Between SIGTERM and SIGKILL."""
-    ran_well: float = 60.0
-    """After so long in service, the wait before a restart begins anew at its shortest."""
 
 
 class LocalEngine:
@@ -169,17 +156,20 @@ class LocalEngine:
         except OSError as error:
             return f"its process cannot be started: {error}"
         self._child = child
+        kills_before = kills_for_memory()
         try:
             async with asyncio.TaskGroup() as group:
                 # Ends when the process does, so that all it said is known before the reason is looked for.
-                group.create_task(child.keep_log(self.log))
+                following = group.create_task(child.keep_log(self.log))
                 try:
                     reason = await self._load_and_watch(child)
                 finally:
-                    await child.end(self.pace.grace)
+                    await child.end(self.launch.grace if self.pace.grace is None else self.pace.grace)
+                    await asyncio.wait([following], timeout=LAST_WORDS)
+                    following.cancel()
         finally:
             self._child = None
-        return reason or self._why(child)
+        return self._why(child, reason, kills_before)
 
     async def _load_and_watch(self, child: Child) -> str | None:
         """Returns why the process must be ended, or None when it ended by itself."""
@@ -189,23 +179,31 @@ class LocalEngine:
         child.serves = True
         self._ready = loaded
         self._become(Phase.READY)
-        missed = 0
+        watch = Watch(child, loaded, self.pace)
         while not await child.exited(self.pace.look_every):
-            healthy = await answers_health(loaded.base_url, self.pace.answer_within)
-            missed = 0 if healthy else missed + 1
-            if missed >= self.pace.misses and child.process.returncode is None:
+            reason = await watch.look()
+            if reason is not None and child.process.returncode is None:
                 # It does not look at signals it could handle either.
                 child.kill()
-                return f"it did not answer {missed} health checks in a row"
+                return reason
         return None
 
-    def _why(self, child: Child) -> str:
-        if child.serves:
-            # Errors in its log are those of single requests.
-            return f"its process {child.how_it_ended()}"
-        causes = (self.launch.cause(line) for line in self.log.last)
-        cause = next((cause for cause in causes if cause), None)
-        return cause.rstrip(".") if cause else f"its process {child.how_it_ended()}"
+    def _why(self, child: Child, reason: str | None, kills_before: int | None) -> str:
+        """Why the engine is down; `reason` is why it was ended where it did not end by itself."""
+        if not child.serves:
+            return reason or self._told_in_log(self.launch.cause) or f"its process {child.how_it_ended()}"
+        told = reason or f"its process {child.how_it_ended()}"
+        if reason is None and kills_before is not None and (kills_for_memory() or 0) > kills_before:
+            # Where one of an engine's many processes is killed, the first ends by itself.
+            killed = child.process.returncode == -signal.SIGKILL
+            told += ", for lack of memory" if killed else ", and the system has killed processes for lack of memory"
+        # Now most errors in its log are those of single requests.
+        cause = self._told_in_log(self.launch.fatal)
+        return told if cause is None else f"{told}: {cause}"
+
+    def _told_in_log(self, read: Callable[[str], str | None]) -> str | None:
+        cause = next((cause for cause in map(read, self.log.last) if cause), None)
+        return cause and cause.rstrip(".")
 
     def _become(self, phase: Phase, reason: str | None = None) -> None:
         starts = self.state.starts + (phase is Phase.LOADING)

@@ -42,6 +42,9 @@ _MOST_ERROR_BYTES_READ = 1024 * 1024
 _WORDS_BYTES = 1_000
 _CONTEXT_STATUSES = frozenset({400, 413, 422, 500})
 
+# What vLLM says to all that it was working on when it dies, now and in older versions.
+_DYING = ("The server had an error while processing your request.", "EngineCore encountered an issue.")
+
 _UNREACHABLE = _Verdict("service_unavailable", may_pass=True, blames_route=True)
 _BROKEN = {
     BrokenKind.REFUSED: _UNREACHABLE,
@@ -142,8 +145,9 @@ def _read_failure(reply: Reply, status: int, value: object, local_engine: bool, 
         usage=usage,
         retry_after=read_retry_after(reply.retry_after, now) if verdict.may_pass else None,
         may_pass=verdict.may_pass,
-        # A local engine answers 503 while it loads its model.
+        # A local engine answers 503 while it loads its model, and once it has died.
         blames_route=verdict.blames_route and not (local_engine and status == 503),
+        lost_server=local_engine and (status == 503 or (status == 500 and complaint.message.startswith(_DYING))),
     )
 
 
@@ -169,5 +173,6 @@ def _tell_lengths(complaint: Complaint) -> str:
     if prompt is None or context is None:
         return complaint.message or "The prompt is longer than the model's context."
     if prompt > context:
-        return f"Prompt length {prompt} exceeds model context {context}"
+        length = f"of at least {prompt}" if complaint.is_least else f"{prompt}"
+        return f"Prompt length {length} exceeds model context {context}"
     return f"Prompt length {prompt} with the output asked for exceeds model context {context}"

@@ -43,6 +43,7 @@ _CONTEXT = [
         r"too large to process\.? increase the physical batch size \(current batch size: #",
     )
 ]
+_LEAST = re.compile(r"prompt (?:contains|has) at least \d", re.IGNORECASE)
 # The length of the prompt, the surest words first.
 _PROMPT = [
     re.compile(pattern.replace("#", _NUMBER), re.IGNORECASE)
@@ -71,6 +72,8 @@ class Complaint:
     status: int | None = None
     prompt: int | None = None
     context: int | None = None
+    is_least: bool = False
+    """The prompt is at least so long: the server stopped counting."""
 
     @property
     def is_about_context(self) -> bool:
@@ -141,7 +144,8 @@ def _with_lengths(complaint: Complaint, fields: dict[str, object]) -> Complaint:
         prompt, context = _search(_PROMPT, complaint.message), _search(_CONTEXT, complaint.message)
     if context is None:
         return complaint
-    return Complaint(complaint.message, complaint.names, complaint.status, prompt, context)
+    is_least = _LEAST.search(complaint.message) is not None
+    return Complaint(complaint.message, complaint.names, complaint.status, prompt, context, is_least)
 
 
 def _search(patterns: list[re.Pattern[str]], text: str) -> int | None:
