@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,10 @@ def _name(parameter: Any) -> str:
 
 
 def _value(option: Any) -> str:
-    return str(option.metavar or KINDS[option.type_descriptor.annotation])
+    kind = option.type_descriptor.annotation
+    if option.metavar is None and isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(kind)
+    return str(option.metavar or KINDS[kind])
 
 
 def _says(parameter: Any) -> str:
