@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from overnight.domain import events
-from overnight.loops import Bell, repeat
+from overnight.loops import Bell, repeat, uncancel
 
 FOR_EVER = 3600.0
 
@@ -141,3 +141,24 @@ async def test_a_cancellation_is_heard_while_it_rings(turns: int) -> None:
         await asyncio.sleep(0)
 
     assert running.cancelled()
+
+
+async def test_a_task_that_was_cancelled_cleans_up_with_waits_of_its_own() -> None:
+    done = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(FOR_EVER)
+        finally:
+            uncancel()
+            await Bell().wait(0.001)
+            done.append("waited")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.001):
+                    await asyncio.sleep(FOR_EVER)
+            done.append("timed out")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await ends(task)
+    assert done == ["waited", "timed out"]

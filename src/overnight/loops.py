@@ -30,14 +30,14 @@ class Bell:
             other.ring()
 
     async def wait(self, seconds: float) -> None:
-        """Return when it rings, or after `seconds`."""
+        """Return when it rings, or after `seconds`; where several wait, the time of one may wake another."""
+        # Not `asyncio.wait_for`: that of Python 3.11 forgets a cancellation that comes while it rings. Nor its
+        # `timeout`, which early releases take for a cancellation in a task that was cancelled before and cleans up.
+        timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
         try:
-            # Not `asyncio.wait_for`: that of Python 3.11 forgets a cancellation that comes while it rings.
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return
+            await self._event.wait()
         finally:
+            timer.cancel()
             self._event.clear()
 
 
@@ -63,3 +63,13 @@ async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | No
         else:
             seconds = every() if callable(every) else every
             await bell.wait(min(seconds * 2**failures, max(LONGEST_AFTER_ERRORS, seconds)) if failures else seconds)
+
+
+def uncancel() -> None:
+    """Let a task that was cancelled clean up with timeouts: the cancellation goes on as the exception that it is.
+
+    Early releases of Python 3.11 take a timeout in such a task for one more cancellation.
+    """
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -24,7 +24,7 @@ from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
-from overnight.loops import Bell, Round, repeat
+from overnight.loops import Bell, Round, repeat, uncancel
 from overnight.settings import Part, Settings, check_host
 from overnight.store import accounts, embedded
 from overnight.store.batches import find_batch_no
@@ -286,6 +286,7 @@ async def _loops(server: Server) -> AsyncIterator[None]:
             try:
                 yield
             finally:
+                uncancel()
                 if server.worker is not None:
                     await server.worker.stop(server.settings.grace_seconds)
                 for task in tasks:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from time import monotonic
 
+import pytest
+
+from overnight.catalog import circuit
+from overnight.catalog.route import Route
+from overnight.domain import backoff
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Say, Upstream, echo, failure
-from tests.worker.rig import add_batch, request, rigged
+from tests.worker.rig import Rig, add_batch, request, results, rigged
 from tests.worker.routes import Switch
 
 
@@ -19,6 +25,10 @@ class OnTrial(Switch):
     @property
     def is_on_trial(self) -> bool:
         return self.on_trial
+
+
+def route_of(rig: Rig) -> Route:
+    return next(iter(rig.worker._routes))
 
 
 async def test_a_request_that_failed_before_is_no_probe_while_there_are_others(
@@ -47,3 +57,51 @@ async def test_a_request_that_failed_before_is_no_probe_while_there_are_others(
         await rig.until(lambda: upstream.arrivals["good"] == 1)
 
     assert bad_before_good == [1]
+
+
+async def test_requests_that_always_fail_do_not_keep_a_well_server_from_a_batch_that_comes_later(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
+    monkeypatch.setattr(circuit, "FIRST_PAUSE", 1.0)
+
+    names = []
+
+    async def script(asked: Asked) -> Say:
+        names.append(asked.name)
+        return Say(500, failure("always")) if asked.name.startswith("bad") else await echo(asked)
+
+    upstream.script = script
+    await add_batch(store, [request("bad1"), request("bad2")])
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
+        good = await add_batch(store, [request("good")])
+        rig.worker.wake()
+        await rig.until(lambda: rig.worker.holds(good))
+        failed = len(names)
+        # While it is held, the next that is sent is the one that never failed.
+        await rig.until(lambda: len(names) > failed)
+        assert names[failed] == "good"
+        await rig.until(lambda: rig.worker.unstored == 0 and rig.worker.running == 0)
+    assert (await results(store, good)).keys() == {"good"}
+
+
+async def test_while_a_server_is_left_alone_the_worker_rests(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
+
+    async def script(asked: Asked) -> Say:
+        return Say(500, failure("always"))
+
+    upstream.script = script
+    await add_batch(store, [request(f"bad{i}") for i in range(20)])
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
+        while await rig.worker.round():
+            pass
+        await rig.until(lambda: not rig.worker._held.next_due())
+        rig.worker.bell._event.clear()
+        for _ in range(3):
+            await rig.worker.round()
+            assert not rig.worker.bell._event.is_set()

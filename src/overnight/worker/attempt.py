@@ -66,20 +66,26 @@ class Attempts:
             return []
         running = len(flow.running)
         cap = self._cap(flow, running, now)
-        if cap <= 0:
+        on_trial = flow.route.is_on_trial
+        flow.is_blocked = cap <= 0
+        if flow.is_blocked:
             # Its server is down: how long that lasts says nothing about the database.
             flow.wants_since = None
+            if on_trial:
+                self._give_back_reserve(flow)
             return []
         lanes = flow.route.slot_caches or 0
         flow.low = room.reserve_low(cap, flow.rate.value, self._commit, lanes)
         lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit, lanes)
+        if on_trial:
+            # One request shows whether the server is well again. What is written down beside it would be the next.
+            lines = max(0, 1 - running - len(flow.reserve))
         if not lines:
             return []
         survey(flow)
         _sort_last_part(flow, cap)
         sources = [s for s in flow.sources.values() if s.untaken]
         self._see(flow, sources, now)
-        on_trial = flow.route.is_on_trial
         if on_trial:
             # A few requests that fail whatever the server does must not keep it from all the others.
             sources = [s for s in sources if s.blocks] or sources
@@ -88,6 +94,20 @@ class Attempts:
         else:
             chosen = _take_in_turns(flow, sources, lines, untried_first=on_trial)
         return self._one_alone(chosen)
+
+    def _give_back_reserve(self, flow: Flow) -> None:
+        """What is written down gets its turn again: whatever is next may be a better probe by then."""
+        while flow.reserve:
+            request = flow.reserve.pop()
+            source = request.block.source
+            source.in_flight -= 1
+            flow.in_flight -= 1
+            flow.refund(request)
+            request.sent -= 1
+            self._held.unsent.append((source.batch.no, request.group, request.line))
+            if request is self._held.alone:
+                self._held.alone = None
+            source.put_first(request)
 
     def _one_alone(self, chosen: list[Request]) -> list[Request]:
         """Of requests that are to run alone write down one at a time.

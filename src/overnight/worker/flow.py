@@ -206,6 +206,8 @@ class Flow:
         """The reserve is too small below this."""
         self.held_until = 0.0
         """The model is queued: nothing starts before."""
+        self.is_blocked = False
+        """Nothing of it may start, so that nothing more is written down, however small the reserve is."""
         self.ended = 0
         """Requests that ended since they were counted last."""
         self.rate = Rate(now)

@@ -20,7 +20,7 @@ from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import LanedSource
 from overnight.worker.request import Block, Request
-from overnight.worker.stock import Places, Stock, note_more
+from overnight.worker.stock import Places, Stock, lacks_probe, note_more
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -105,10 +105,12 @@ class Lessee:
 
     def _wanted(self, route: Route) -> Wanted | None:
         now = monotonic()
-        if not route.offers or not route.is_up(now) or self._limits.per_model == 0:
+        if not route.offers or self._limits.per_model == 0:
             return None
         flows = self._held.flows_of(route)
-        lines = self._lines(route, flows)
+        if not (lacks_probe(flows) if route.is_on_trial else route.is_up(now)):
+            return None
+        lines = 1 if route.is_on_trial else self._lines(route, flows)
         is_early = now < self._look_at.get((route.name, lines > 0), 0.0)
         are_several = any(len(flow.shares.waiting) > 1 for flow in flows)
         if is_early and not are_several:

@@ -78,7 +78,7 @@ class Starter:
                     flow.reserve.popleft()
                     self._start(flow, request, now)
                     room -= 1
-        if len(flow.reserve) < flow.low and flow.untaken and flow.wants_since is None:
+        if len(flow.reserve) < flow.low and flow.untaken and flow.wants_since is None and not flow.is_blocked:
             flow.wants_since = monotonic()
             self._ring()
 
