@@ -170,7 +170,7 @@ async def measure(folder: Path) -> None:
         life = Life(store)
         await life.begin()
         await serve(store, life.no, [Offer("mock", (), None, ("chat",))])
-        owner, limits = await accounts.local_owner(store), Limits()
+        owner, limits = await accounts.local_owner(store), Limits(intake=10_000_000)
         upkeep = Upkeep(store, life, limits)
         deps = Deps(store, limits, owner, health=_well, bell=Bell())
         async with listening(create_app(deps), "127.0.0.1", 0) as url:

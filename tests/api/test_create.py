@@ -72,6 +72,7 @@ async def test_a_wrong_request_is_named_and_nothing_is_kept(served_app: ServedAp
     assert response.status_code == 400
     assert (error["code"], error["param"]) == ("model_not_found", "requests[1].body.model")
     assert error["message"].startswith("requests[1] (custom_id 'q-2'): ")
+    assert [(p["code"], p["line"], p["param"]) for p in error["problems"]] == [("model_not_found", 2, "body.model")]
     assert (await kept(served_app.store), served_app.bell.rung) == (0, 0)
 
 

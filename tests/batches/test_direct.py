@@ -173,6 +173,12 @@ async def test_the_message_names_the_request_and_counts_the_other_problems(make:
     assert error.message.startswith("requests[1] (custom_id 'q-2'): ")
     assert "no-such" in error.message
     assert error.message.endswith(" 3 more problems were found.")
+    assert [(p["code"], p["line"], p["param"]) for p in error.problems] == [
+        ("model_not_found", 2, "body.model"),
+        ("model_not_found", 3, "body.model"),
+        ("duplicate_custom_id", 4, "custom_id"),
+        ("invalid_json_line", 5, None),
+    ]
 
 
 async def test_a_custom_id_is_used_once(make: Factory) -> None:

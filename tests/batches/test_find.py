@@ -97,6 +97,7 @@ async def test_a_search_finds_ids_by_their_beginning_and_metadata_by_any_part(ma
     assert await search(one.public_id) == [one.public_id]
     assert await search(two.id.hex) == [two.public_id]
     assert set(await search(one.public_id[:12])) == {one.public_id, two.public_id}
+    assert await search("batch_") == await search("bat") == [two.public_id, one.public_id]
     assert await search("eval") == [one.public_id]
     assert await search("DAILY") == [two.public_id]
     assert await search("project") == []

@@ -129,6 +129,13 @@ def test_half_an_expiry_is_refused(given_part: bytes, missing: str) -> None:
     assert caught.value.param == missing
 
 
+def test_a_file_name_of_thousands_of_characters_is_no_reason_to_refuse_a_form() -> None:
+    body = form(part(*PURPOSE), part(b'name="file"; filename="%b.jsonl"' % (b"n" * 20_000), b"{}"))
+    read_form, found = read(body, 1_000)
+    assert found == b"{}"
+    assert read_form.filename is not None
+
+
 HOSTILE = {
     "a million fields": b"".join(part(b'name="f%d"' % n, b"x") for n in range(20_000)),
     "a field of megabytes": part(b'name="f"', b"x" * (MOST_BESIDE_FILE + 1)),

@@ -20,6 +20,7 @@ from overnight.domain.errors import (
     NotFound,
     NotReady,
     Refusal,
+    RequestsRefused,
     TooLarge,
     UnsupportedMediaType,
 )
@@ -44,7 +45,10 @@ class Answer:
 
 def show(refusal: Refusal, headers: dict[str, str] | None = None) -> Answer:
     """Shape a refusal: `{"error": {message, type, param, code}}`, and whether and when to try again."""
-    shape = {"message": refusal.message, "type": refusal.kind, "param": refusal.param, "code": refusal.code}
+    shape: dict[str, object] = {"message": refusal.message, "type": refusal.kind}
+    shape |= {"param": refusal.param, "code": refusal.code}
+    if isinstance(refusal, RequestsRefused) and refusal.problems:
+        shape["problems"] = refusal.problems
     headers = dict(headers or {})
     if refusal.again:
         headers["retry-after"] = str(min(max(refusal.retry_after or RETRY_AFTER, 1), LONGEST_RETRY_AFTER))

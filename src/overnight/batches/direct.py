@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from overnight.batches.check import BatchCheck
+from overnight.batches.check import BatchCheck, with_total
 from overnight.batches.request import NewBatch
 from overnight.catalog.find import lacks_of, resolve
 from overnight.domain import lines
@@ -20,6 +20,7 @@ from overnight.domain.lines import LineError, Problem, shown
 from overnight.domain.plan import Block, Planner
 from overnight.domain.prefix import Shape, group_of
 from overnight.domain.targets import TARGETS
+from overnight.files.shape import problem_as_json
 from overnight.store import blocks, rolls
 from overnight.store.served import Served
 
@@ -48,7 +49,7 @@ async def prepare(new: NewBatch, most: int, longest: int, served: Sequence[Serve
 
     A batch may hold `most` requests, each of up to `longest` bytes as a line. Where no model is served, names of models
     are taken as they are, and looked up when there is one. Raises TooManyRequests, or RequestsRefused, which names the
-    first request with a problem and says how many there are.
+    first request with a problem, says how many there are, and lists them.
     """
     assert new.requests is not None
     if len(new.requests) > most:
@@ -123,7 +124,12 @@ class _Preparing:
         says = f"{place}{'' if name is None else f' (custom_id {shown(name)})'}: {first.message}"
         if count > 1:
             says += f" {count - 1:,} more {'problem was' if count == 2 else 'problems were'} found."
-        raise RequestsRefused(first.code, says, param=place if first.param is None else f"{place}.{first.param}")
+        raise RequestsRefused(
+            first.code,
+            says,
+            param=place if first.param is None else f"{place}.{first.param}",
+            problems=[problem_as_json(problem) for problem in with_total(self._check.problems, count)],
+        )
 
     async def finish(self) -> list[tuple[str, blocks.Packed]]:
         """Plan what is left and return all blocks, those of a model together."""

@@ -115,7 +115,9 @@ async def _place(session: Session, owner: int, after: str) -> int:
 
 
 def _ids_that_begin(q: str) -> tuple[UUID, UUID] | None:
-    """The first and the last id that begin as `q` does, with or without the prefix of batches."""
+    """The first and the last id that begin as `q` does, with or without the prefix of batches or a part of it."""
+    if ids.BATCH.startswith(q) and len(q) > 1:
+        return UUID(int=0), UUID(int=2**128 - 1)
     digits = q.removeprefix(ids.BATCH)
     if not 1 <= len(digits) <= 32 or not all(c in "0123456789abcdef" for c in digits):
         return None

@@ -40,7 +40,8 @@ Unusable                     a command or a start that cannot go on; says what t
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class Refusal(Exception):
@@ -117,14 +118,18 @@ class TooManyRequests(BadRequest):
 
 
 class RequestsRefused(BadRequest):
-    """Requests in a create call have problems. The codes are those of a batch's `errors`."""
+    """Requests in a create call have problems. The codes are those of a batch's `errors`.
+
+    The answer has all of them in `problems`, in the shape of `errors`.
+    """
 
     code = "invalid_request"
-    do = "Correct the requests that the message names and send the call again."
+    do = "Correct the requests that `problems` lists and send the call again."
 
-    def __init__(self, code: str, message: str, *, param: str) -> None:
+    def __init__(self, code: str, message: str, *, param: str, problems: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(message, param=param)
         self.code = code
+        self.problems = list(problems)
 
 
 class Forbidden(Refusal):

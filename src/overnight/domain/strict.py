@@ -57,6 +57,8 @@ def _not_json(line: bytes, error: ValueError) -> NotStrict:
         return NotStrict("invalid_json_line", f"The key {key[:80]!r} appears twice in one object (column {column}).")
     if "recursion limit" in says:
         return _too_deep()
+    if "number out of range" in says:
+        return NotStrict("invalid_json_line", "A number of the line has more digits than can be read (4,300).")
     return NotStrict("invalid_json_line", f"The line is not strict JSON: {says.replace(' at line 1', ' at')}.")
 
 

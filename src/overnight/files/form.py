@@ -17,7 +17,8 @@ LONGEST_BOUNDARY = 200
 """RFC 2046 allows 70 characters; some clients send more."""
 
 LONGEST_FIELD = 1024
-LONGEST_HEADERS = 16 * 1024
+LONGEST_HEADERS = 64 * 1024
+MOST_HEADERS = 32
 """Of one part."""
 
 MOST_BESIDE_FILE = MIB
@@ -77,6 +78,8 @@ class Form:
                 "on_part_end": self._end_part,
                 "on_end": self._end,
             },
+            max_header_count=MOST_HEADERS,
+            max_header_size=LONGEST_HEADERS,
         )
 
     def feed(self, data: bytes) -> list[bytes]:

@@ -48,7 +48,9 @@ _ERROR = record(
                 "type": text("The family of errors, as client libraries know them."),
                 "param": nullable(text("The field that it is about.")),
                 "code": text("Which error it is; docs/reference/errors.md lists them."),
-            }
+                "problems": array(ref("Problem"), "Of requests in a create call: all that is wrong, 1,000 at most."),
+            },
+            optional=("problems",),
         )
     },
     "The shape of every error, whatever went wrong.",

@@ -8,6 +8,8 @@ from math import log
 
 START = 8
 """Requests that any server may be given at once, to begin with."""
+SURE_START = 16
+"""… and this part of what it is known to bear."""
 SURE = 64
 """A server of which nothing is known may be given so many before what they bring is compared."""
 MOST = 1_024
@@ -208,7 +210,8 @@ class Room:
     @classmethod
     def begin(cls, bounds: Bounds) -> Room:
         """The room on a server of which nothing is known."""
-        return cls(bounds, float(min(START, bounds.most)), float(min(bounds.sure, bounds.most)))
+        start = max(START, bounds.sure // SURE_START)
+        return cls(bounds, float(min(start, bounds.most)), float(min(bounds.sure, bounds.most)))
 
     @property
     def allowed(self) -> int:
