@@ -86,7 +86,7 @@ class Witness:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        _method, path, _ = head.split(" ", 2)
+        method, path, _ = head.split(" ", 2)
         length = re.search(r"content-length: (\d+)", head, re.IGNORECASE)
         body = await reader.readexactly(int(length[1])) if length else b""
         key = re.search(r"authorization: bearer (\S+)", head, re.IGNORECASE)
@@ -94,6 +94,8 @@ class Witness:
             if not self.lists_models:
                 return await _send(writer, 404, {"error": {"message": "no list", "type": "test", "code": None}})
             return await _send(writer, 200, {"object": "list", "data": [{"id": m, "object": "model"} for m in MODELS]})
+        if method == "GET":
+            return await _send(writer, 404, {"error": {"message": "not here", "type": "test", "code": None}})
         request = json.loads(body)
         text = _input(request)
         with self.arrived:

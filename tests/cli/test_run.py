@@ -30,7 +30,12 @@ class Job:
     def start(self, *more: str) -> subprocess.Popen[str]:
         # Without a terminal's own Ctrl-C: a test sends its signals to this process alone.
         return subprocess.Popen(
-            [*self.command, *more], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*self.command, *more],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_hear_all_signals,
         )
 
     def run(self, *more: str) -> tuple[int, str]:
@@ -43,6 +48,12 @@ class Job:
         found = {line["custom_id"]: line for line in lines}
         assert len(found) == len(lines)
         return found
+
+
+def _hear_all_signals() -> None:
+    """As in a terminal, also where the tests themselves run in the background or under nohup, which ignore some."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def questions(count: int) -> list[dict[str, Any]]:
