@@ -85,6 +85,15 @@ def test_a_little_less_work_is_no_rest() -> None:
     assert room.allowed == 100
 
 
+def test_a_number_that_is_named_is_kept_where_the_first_answers_were_those_of_short_requests() -> None:
+    room = replace(held_at(64, Bounds.of(64)), best_speed=10.0, holds=0.0)
+    numbers = set()
+    for _ in range(100):
+        room = follow(room, full(room, ended=16, work=16 * 20.0, taken=16 * 4.0))
+        numbers.add(room.allowed)
+    assert numbers == {64}
+
+
 # -- refusals --------------------------------------------------------------------------------------------------
 
 

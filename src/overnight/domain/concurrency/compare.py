@@ -46,7 +46,7 @@ def compare(room: Room, seen: Seen) -> Room:
             return _judge_held(room, level)
         case _:
             room = replace(room, base=level)
-            return _fewer(room) if _is_crowded(room, MUCH_CROWDED) else _more(room)
+            return _fewer(room) if _is_crowded(room) else _more(room)
 
 
 def hold(room: Room, number: float, why: Why) -> Room:
@@ -73,7 +73,10 @@ def _is_small_step(room: Room) -> bool:
     return room.phase is Phase.UP and room.base is not None and room.number < room.base.number * COMPARABLE
 
 
-def _is_crowded(room: Room, part: float = CROWDED) -> bool:
+def _is_crowded(room: Room) -> bool:
+    """Whether requests seem to wait for one another. A number that the operator names needs better evidence."""
+    is_named = room.bounds.sure >= room.bounds.most
+    part = MUCH_CROWDED if is_named or room.phase is Phase.LOOK else CROWDED
     return room.epoch.speed < part * room.best_speed
 
 
