@@ -100,9 +100,7 @@ class Attempts:
         while flow.reserve:
             request = flow.reserve.pop()
             source = request.block.source
-            source.in_flight -= 1
-            flow.in_flight -= 1
-            flow.refund(request)
+            flow.unchoose(request)
             request.sent -= 1
             self._held.unsent.append((source.batch.no, request.group, request.line))
             if request is self._held.alone:
@@ -122,11 +120,8 @@ class Attempts:
         left: list[Request] = []
         for request in chosen:
             if request.alone and taken:
-                source = request.block.source
-                source.in_flight -= 1
-                source.flow.in_flight -= 1
-                source.flow.refund(request)
-                source.put_first(request)
+                request.block.source.flow.unchoose(request)
+                request.block.source.put_first(request)
             else:
                 taken = taken or request.alone
                 left.append(request)
@@ -187,13 +182,11 @@ class Attempts:
                 request.sent += 1
                 source.flow.reserve.append(request)
                 continue
-            source.in_flight -= 1
-            source.flow.in_flight -= 1
+            source.flow.unchoose(request)
             if batch.no in written:
                 self._held.unsend(request)
             else:
                 self._held.drop(request)
-            source.flow.refund(request)
         for batch in {request.block.source.batch for request in chosen}:
             if batch.no not in written and not batch.closed:
                 self._held.close(batch)
@@ -204,9 +197,7 @@ class Attempts:
             return
         for request in reversed(chosen):
             source = request.block.source
-            source.in_flight -= 1
-            source.flow.in_flight -= 1
-            source.flow.refund(request)
+            source.flow.unchoose(request)
             if unsure:
                 self._held.unsent.append((source.batch.no, self._groups, request.line))
             if source.batch.closed:

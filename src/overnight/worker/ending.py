@@ -109,9 +109,7 @@ class Endings:
     def refuse(self, request: Request, now: float) -> None:
         """Answer a request that was written down and is not sent: its batch has no room for what would come."""
         source = request.block.source
-        source.in_flight -= 1
-        source.flow.in_flight -= 1
-        source.flow.refund(request)
+        source.flow.unchoose(request)
         request.sent -= 1
         self._held.unsent.append((source.batch.no, request.group, request.line))
         if request is self._held.alone:

@@ -223,6 +223,12 @@ class Flow:
         """A request that was chosen is not sent."""
         self.shares.charge(request.block.source.owner, -request.charged)
 
+    def unchoose(self, request: Request) -> None:
+        """A request that was chosen is in flight no more, unsent: its owner gets back what it was charged."""
+        request.block.source.in_flight -= 1
+        self.in_flight -= 1
+        self.refund(request)
+
     def settle(self, request: Request, usage: Usage) -> None:
         """A try has ended. Where no usage is known what was charged stands, since the try had its slot."""
         if usage.input or usage.output:
@@ -243,10 +249,8 @@ class Flow:
         written = [r for r in self.reserve if r.block.source is source]
         if written:
             self.reserve = deque(r for r in self.reserve if r.block.source is not source)
-            source.in_flight -= len(written)
-            self.in_flight -= len(written)
             for request in written:
-                self.refund(request)
+                self.unchoose(request)
         others = source.drop_untaken()
         if source.waiting:
             others += [entry[2] for entry in self.again if entry[2].block.source is source]
