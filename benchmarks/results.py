@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
 import httpx
-import uvloop
 
 from benchmarks.dispatch import CHAT, lines
+from benchmarks.house import opened, run, well
 from benchmarks.validate import upload
 from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
 from overnight.batches.create import create
 from overnight.batches.request import read_create
 from overnight.batches.shape import BatchView
-from overnight.domain import events, ids, result
+from overnight.domain import ids, result
 from overnight.domain.limits import Limits
 from overnight.files.upload import receive
 from overnight.loops import Bell
 from overnight.store import accounts, answers, leases
 from overnight.store.answers import OUTPUT, Answer
-from overnight.store.embedded import ensure
 from overnight.store.leases import Wanted
 from overnight.store.life import Life
-from overnight.store.migrate import migrate
 from overnight.store.pool import Store
-from overnight.store.served import Offer, serve
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
@@ -97,17 +92,11 @@ class Rig:
 
 async def measure(folder: Path) -> None:
     """Take in a batch and answer it bit by bit."""
-    async with await ensure(folder) as database:
-        store = await Store(database.dsn).open()
-        async with store.session() as session:
-            await migrate(session.connection)
-        life = Life(store)
-        await life.begin()
-        await serve(store, life.no, [Offer("mock", (), None, ("chat",))])
+    async with opened(folder) as (store, life):
         owner, limits = await accounts.local_owner(store), Limits()
         upkeep = Upkeep(store, life, limits)
         batch = await take_in(upkeep, owner)
-        deps = Deps(store, limits, owner, health=_well, bell=Bell())
+        deps = Deps(store, limits, owner, health=well, bell=Bell())
         async with listening(create_app(deps), "127.0.0.1", 0) as url:
             rig = Rig(store, life, batch, url)
             print(f"{LINES:,} requests\n\n| batch | p50 | p95 |\n|---|---|---|")
@@ -133,8 +122,6 @@ async def measure(folder: Path) -> None:
                     table,
                 )
             print(f"{table}: {size / LINES:.1f} bytes a request")
-        await life.end()
-        await store.close()
 
 
 async def take_in(upkeep: Upkeep, owner: int) -> BatchView:
@@ -149,17 +136,5 @@ async def take_in(upkeep: Upkeep, owner: int) -> BatchView:
     return batch
 
 
-async def _well() -> str | None:
-    await asyncio.sleep(0)
-    return None
-
-
-def main() -> None:
-    """Measure in a fresh embedded database."""
-    events.set_up_logging("error")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        uvloop.run(measure(Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    run(measure)

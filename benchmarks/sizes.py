@@ -8,15 +8,14 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
-import uvloop
 
 from benchmarks.dispatch import CHAT, lines
+from benchmarks.house import opened, run, well
 from benchmarks.results import Rig
 from benchmarks.validate import Spent
 from overnight.api.app import Deps, create_app
@@ -24,16 +23,12 @@ from overnight.api.listen import listening
 from overnight.batches.create import create
 from overnight.batches.request import read_create
 from overnight.batches.shape import BatchView
-from overnight.domain import events, ids
+from overnight.domain import ids
 from overnight.domain.limits import MIB, Limits
 from overnight.files.upload import receive
 from overnight.loops import Bell
 from overnight.store import accounts
-from overnight.store.embedded import ensure
-from overnight.store.life import Life
-from overnight.store.migrate import migrate
 from overnight.store.pool import Store
-from overnight.store.served import Offer, serve
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
@@ -163,20 +158,12 @@ async def one_size(upkeep: Upkeep, owner: int, url: str, count: int, folder: Pat
 
 async def measure(folder: Path) -> None:
     """Print one column a size and the ratio of the largest to the smallest."""
-    async with await ensure(folder) as database:
-        store = await Store(database.dsn).open()
-        async with store.session() as session:
-            await migrate(session.connection)
-        life = Life(store)
-        await life.begin()
-        await serve(store, life.no, [Offer("mock", (), None, ("chat",))])
+    async with opened(folder) as (store, life):
         owner, limits = await accounts.local_owner(store), Limits(intake=10_000_000)
         upkeep = Upkeep(store, life, limits)
-        deps = Deps(store, limits, owner, health=_well, bell=Bell())
+        deps = Deps(store, limits, owner, health=well, bell=Bell())
         async with listening(create_app(deps), "127.0.0.1", 0) as url:
             columns = [await one_size(upkeep, owner, url, size, folder) for size in SIZES]
-        await life.end()
-        await store.close()
     print("| | " + " | ".join(f"{size:,}" for size in SIZES) + " | growth |")
     print("|---" * (len(SIZES) + 2) + "|")
     for what in columns[0]:
@@ -185,17 +172,5 @@ async def measure(folder: Path) -> None:
         print(f"| {what} | {shown} | {values[-1] / values[0]:.2f} × |")
 
 
-async def _well() -> str | None:
-    await asyncio.sleep(0)
-    return None
-
-
-def main() -> None:
-    """Measure in a fresh embedded database."""
-    events.set_up_logging("error")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        uvloop.run(measure(Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import resource
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
-import uvloop
 
 from benchmarks.dispatch import CHAT, lines
+from benchmarks.house import opened, run
 from overnight.batches.create import create
 from overnight.batches.request import read_create
-from overnight.domain import events, ids
+from overnight.domain import ids
 from overnight.domain.limits import MIB, Limits
 from overnight.files.upload import receive
 from overnight.store import accounts
-from overnight.store.embedded import ensure
-from overnight.store.life import Life
-from overnight.store.migrate import migrate
-from overnight.store.pool import Store
-from overnight.store.served import Offer, serve
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.validate import Validate
 
@@ -77,13 +71,7 @@ async def upload(content: bytes) -> AsyncIterator[bytes]:
 async def measure(folder: Path) -> None:
     """Take in one file and print what each leg cost a line."""
     content = b"\n".join(lines(LINES)) + b"\n"
-    async with await ensure(folder) as database:
-        store = await Store(database.dsn).open()
-        async with store.session() as session:
-            await migrate(session.connection)
-        life = Life(store)
-        await life.begin()
-        await serve(store, life.no, [Offer("mock", (), None, ("chat",))])
+    async with opened(folder) as (store, life):
         owner = await accounts.local_owner(store)
         limits = Limits()
         print(f"{LINES:,} lines of {len(content) / LINES:,.0f} bytes on average\n")
@@ -100,16 +88,7 @@ async def measure(folder: Path) -> None:
         print(spent.row("validate and plan into blocks", LINES), flush=True)
         peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
         print(f"\nPeak memory of this process, the whole input included: {peak / MIB:,.0f} MiB")
-        await life.end()
-        await store.close()
-
-
-def main() -> None:
-    """Measure in a fresh embedded database."""
-    events.set_up_logging("error")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        uvloop.run(measure(Path(folder)))
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)
