@@ -9,7 +9,7 @@ import pytest
 
 from overnight.domain.errors import Unusable
 from overnight.store import migrate as module
-from overnight.store.migrate import Migration, known, migrate
+from overnight.store.migrate import AS_GOOD, Migration, known, migrate
 
 
 @pytest.fixture
@@ -86,3 +86,18 @@ async def test_a_migration_gives_way_to_those_who_use_its_table(
 
     assert await migrate(connection) == [change.name]
     await user.close()
+
+
+async def test_a_database_whose_first_migration_had_a_column_more_is_brought_to_the_same_schema(
+    database_url: str,
+) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        await migrate(connection)
+        (digest,) = AS_GOOD
+        await connection.execute("UPDATE migration SET digest = $1 WHERE number = 1", digest)
+        await connection.execute("DELETE FROM migration WHERE number = 8")
+        assert await migrate(connection) == ["0008_pre_lacks.sql"]
+        assert await migrate(connection) == []
+    finally:
+        await connection.close()

@@ -40,7 +40,6 @@ CREATE TABLE served (
     context_length integer,
     targets text[] NOT NULL,
     any_model boolean NOT NULL DEFAULT false,
-    lacks text[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (worker, model)
 );
 
