@@ -296,7 +296,7 @@ async def test_a_part_that_is_refused_says_why_and_leaves_nothing(served_app: Se
 
 @pytest.mark.parametrize("is_announced", [True, False])
 async def test_a_part_over_64_mib_is_refused_announced_or_not(served_app: ServedApp, is_announced: bool) -> None:
-    upload = await created(served_app)
+    upload = await created(served_app, 2 * PART_BYTES)
     piece = b"x" * MIB
     size = len(HEAD) + PART_BYTES + 2 * MIB + len(TAIL)
 

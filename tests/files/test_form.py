@@ -59,6 +59,17 @@ def test_unknown_fields_are_ignored_files_among_them() -> None:
     assert read_form.life() is None
 
 
+@pytest.mark.parametrize("step", [1, 7, 1_000])
+@pytest.mark.parametrize("preamble", [b"\r\n", b"For old readers.\r\n", b"--\r\n--" + BOUNDARY[:-1] + b"\n\r\n"])
+def test_what_goes_before_the_first_boundary_is_left_out(preamble: bytes, step: int) -> None:
+    assert read(preamble + form(file_part(CONTENT), part(*PURPOSE)), step)[1] == CONTENT
+
+
+def test_a_boundary_in_the_middle_of_a_line_does_not_begin_a_form() -> None:
+    with pytest.raises(BadRequest, match="boundary"):
+        read(b"x" + form())
+
+
 def test_a_file_field_without_a_file_name_is_a_file() -> None:
     read_form, content = read(form(file_part(CONTENT, b""), part(*PURPOSE)))
 

@@ -416,6 +416,18 @@ async def test_a_part_at_the_limit_is_taken_and_one_byte_more_is_not(
     assert (await rows_left(store))[0] == 1
 
 
+async def test_a_part_larger_than_its_upload_is_refused_and_leaves_nothing(store: Store) -> None:
+    upload = await begin(store, len(BIG) - 1)
+
+    with pytest.raises(InvalidParameter) as caught:
+        await upload.add(BIG)
+
+    assert f"{len(BIG) - 1:,}" in caught.value.message
+    assert caught.value.param == "data"
+    await purge_all(store)
+    assert await rows_left(store) == (0, 0)
+
+
 async def test_an_upload_takes_no_more_parts_than_can_be_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "MOST_PARTS", 2)
     upload = await sent(store, b"a", b"b")

@@ -66,6 +66,9 @@ class Form:
         self._field: str | None = None
         self._content = bytearray()
         self._in_file = False
+        self._delimiter = b"\r\n--" + boundary
+        # The first boundary may come at once, or on a line after some text.
+        self._before_first: bytes | None = b"\r\n"
         self._parser = MultipartParser(
             boundary,
             {
@@ -86,7 +89,7 @@ class Form:
         """Take a piece of the body and return the pieces of the file that it holds. Raises BadRequest."""
         self._found = []
         try:
-            self._parser.write(data)
+            self._parser.write(self._from_first_boundary(data))
         except FormParserError as e:
             raise BadRequest("The form is not well-formed multipart/form-data.") from e
         self._beside_file += len(data) - sum(map(len, self._found))
@@ -97,8 +100,22 @@ class Form:
             )
         return self._found
 
+    def _from_first_boundary(self, data: bytes) -> bytes:
+        """What is not before the first boundary: RFC 2046 (5.1.1) has anything there left out."""
+        if self._before_first is None:
+            return data
+        before = self._before_first + data
+        at = before.find(self._delimiter)
+        if at < 0:
+            self._before_first = before[-len(self._delimiter) + 1 :]
+            return b""
+        self._before_first = None
+        return before[at + 2 :]
+
     def end(self) -> None:
         """Check that the whole form came, with a file and, where one is known, a purpose. Raises BadRequest."""
+        if self._before_first is not None:
+            raise BadRequest("The boundary that the Content-Type names is nowhere in the body.")
         if not self.is_complete:
             raise BadRequest("The form ends before its closing boundary: the upload was cut. Send it again.")
         if self.filename is None:

@@ -47,8 +47,8 @@ async def receive(
     """
     upload = await get_pending(store, owner, upload_id)
     form = Form(boundary_of(content_type), "data", ())
-    if announced is not None and announced > PART_BYTES + MOST_BESIDE_FILE:
-        raise _too_large(announced)
+    if announced is not None:
+        _refuse(upload, announced - MOST_BESIDE_FILE, announced)
     if await uploads.count_parts(store, upload.no) >= MOST_PARTS:
         raise InvalidParameter(f"An upload may have {MOST_PARTS:,} parts; send larger ones.", param="data")
     try:
@@ -63,8 +63,7 @@ async def _store(store: Store, upload: Upload, pieces: AsyncIterator[bytes]) -> 
     chunks = Chunks(store, lambda: uploads.begin_part(store, part_id, upload.no))
     try:
         async for piece in pieces:
-            if chunks.size + len(piece) > PART_BYTES:
-                raise _too_large(chunks.size + len(piece))
+            _refuse(upload, chunks.size + len(piece))
             await chunks.take(piece)
         created_at = await uploads.finish_part(store, upload.no, await chunks.end(), chunks.size)
     except BaseException:
@@ -83,8 +82,17 @@ def as_json(part: Part) -> dict[str, Any]:
     }
 
 
-def _too_large(size: int) -> TooLarge:
-    return TooLarge(
-        f"A part may be {PART_BYTES:,} bytes long; {size:,} bytes came or were announced. Send smaller parts.",
-        param="data",
-    )
+def _refuse(upload: Upload, size: int, came: int | None = None) -> None:
+    """Raise TooLarge or InvalidParameter for a part of at least `size` bytes; `came` is what to call it, if other."""
+    came = size if came is None else came
+    if size > PART_BYTES:
+        raise TooLarge(
+            f"A part may be {PART_BYTES:,} bytes long; {came:,} bytes came or were announced. Send smaller parts.",
+            param="data",
+        )
+    if size > upload.bytes:
+        raise InvalidParameter(
+            f"The upload was announced with {upload.bytes:,} bytes; {came:,} bytes came or were announced for this "
+            "part alone.",
+            param="data",
+        )
