@@ -30,6 +30,11 @@ class CurrentLimits:
         self._disk_is_low = disk_is_low
         self._was_low = False
 
+    @property
+    def is_disk_low(self) -> bool:
+        """Whether nothing starts because the disk was almost full at the last look."""
+        return self._was_low
+
     async def take_first(self, environment: Mapping[str, str]) -> None:
         """Let the environment give those settings a value that nobody has set yet.
 

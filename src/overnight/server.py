@@ -22,6 +22,7 @@ from overnight.catalog.routes import Routes
 from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
 from overnight.domain import events
 from overnight.domain.errors import Unusable
+from overnight.domain.waiting import DISK_FULL, SAYS, cause_of
 from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.loops import Bell, Round, repeat, uncancel
@@ -91,10 +92,8 @@ class Server:
 
     def why_waiting(self) -> str | None:
         """What keeps every request waiting now, in a few words; None when nothing does."""
-        if any(engine.is_ready for engine in self.engines) or not self.engines:
-            return None
-        loading = self.engines[0].state.phase is Phase.LOADING
-        return "loading the model" if loading else "the engine is down and will be started again"
+        cause = cause_of([route.blocked for route in self.routes])
+        return None if cause is None else SAYS[cause]
 
     async def failed(self) -> None:
         """Wait for ever, or until a local engine turns out to be unable to start: then raise Unusable."""
@@ -140,6 +139,7 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         await limits.round()
         engines = engines_of(settings) if Part.WORKER in settings.parts else []
         routes = Routes(routes_of(settings, engines) if Part.WORKER in settings.parts else ())
+        routes.all_blocked = lambda: DISK_FULL if limits.is_disk_low else None
         stack.push_async_callback(routes.close)
         server = Server(settings, store, limits, life, routes, engines, focus or Focus())
         for engine in engines:

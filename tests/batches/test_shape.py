@@ -12,7 +12,8 @@ from overnight.batches.cancel import cancel
 from overnight.batches.pause import pause
 from overnight.batches.shape import BatchView, Progress, as_json, of_row
 from overnight.domain.outcome import Usage
-from overnight.store import answers, batches
+from overnight.store import answers, batches, grants, settings
+from overnight.store.served import Offer, serve
 from tests.batches.factory import Factory, an_answer, lines
 
 FIELDS = {
@@ -46,6 +47,7 @@ async def test_a_new_batch_shows_nothing_that_did_not_happen(make: Factory) -> N
     assert (found["metadata"], found["top_k"], found["temperature"]) == ({"a": "b"}, 5, None)
     assert found["progress"] == {
         "waiting": 2, "running": 0, "per_minute": None, "estimated_finish_at": None, "ahead": 0,
+        "waiting_for": None,
     }  # fmt: skip
 
 
@@ -87,13 +89,16 @@ async def test_a_refused_batch_shows_its_errors(make: Factory) -> None:
     assert seen["request_counts"] == {"total": 0, "completed": 0, "failed": 0}
 
 
+MEASURED = {"ahead": 0, "is_paused": False, "cap": None, "reserve": 0, "is_queued": False, "servers": [None]}
+
+
 async def measured(make: Factory, total: int, completed: int, running: int, after: timedelta) -> Progress:
     """The progress of a batch that has run for so long, in the eyes of a clock that stands still."""
     batch = await make.running(lines(1))
     async with make.store.session() as session:
         row = dict(await batches.find(session, make.owner, batch.id) or {})
     row |= {"total": total, "completed": completed, "now": row["in_progress_at"] + after}
-    progress = of_row(row, {"running": running, "ahead": 0}).progress
+    progress = of_row(row, {**MEASURED, "running": running}).progress
     assert progress is not None
     return progress
 
@@ -122,6 +127,37 @@ async def test_no_more_requests_run_than_its_blocks_hold(make: Factory) -> None:
     await make.run("UPDATE beat SET running = 1000 WHERE worker = $1", make.life.no)
     seen = [(await make.look(b)).progress for b in (batch, other)]
     assert [(p.running, p.waiting) for p in seen if p] == [(3, 0), (0, 3)]
+
+
+async def waits_for(make: Factory, batch: BatchView) -> str | None:
+    progress = (await find.get(make.store, make.owner, batch.public_id)).progress
+    assert progress is not None
+    return progress.waiting_for
+
+
+async def test_progress_names_what_stands_in_the_way(make: Factory) -> None:
+    batch, other = await make.running(lines(1)), await make.running(lines(1, model="other"))
+    offers = [Offer("m", (), None, ("chat",), blocked="server_loading"), Offer("other", (), None, ("chat",))]
+    await serve(make.store, make.life.no, offers)
+    assert [await waits_for(make, one) for one in (batch, other)] == ["server_loading", None]
+
+    async with make.store.session() as session:
+        await grants.hold(session, make.life.no, {"other": timedelta(minutes=1)})
+    assert await waits_for(make, other) == "model_queued"
+
+    await settings.change(make.store, {"BATCH_MODEL_CONCURRENCY": 2, "BATCH_INTERACTIVE_RESERVE": 2})
+    assert await waits_for(make, batch) == "no_capacity"
+    await settings.reset(make.store, ["BATCH_MODEL_CONCURRENCY"])
+    await pause(make.store, make.owner, batch.public_id)
+    assert await waits_for(make, batch) == "paused"
+    await make.life.end()
+    assert await waits_for(make, other) == "model_queued"
+
+
+async def test_a_batch_whose_model_nobody_serves_any_more_says_so(make: Factory) -> None:
+    batch = await make.running(lines(1))
+    await make.life.end()
+    assert await waits_for(make, batch) == "no_server"
 
 
 async def ahead(make: Factory, batch: BatchView) -> int:

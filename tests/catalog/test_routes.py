@@ -187,6 +187,35 @@ async def test_the_deployment_is_told_what_is_served(
     assert served[1].context_length == 256
 
 
+async def test_the_deployment_is_told_what_keeps_a_model_from_running(
+    store: Store, life: Life, route: UpstreamRoute, upstream: Upstream
+) -> None:
+    engine = engine_of()
+    routes = Routes([route, EngineRoute(engine, most_reply_bytes=lambda: MOST)])
+
+    async def blocked() -> dict[str, str | None]:
+        await routes.round(store, life)
+        return {s.model: s.blocked for s in await list_served(store)}
+
+    engine.state = EngineState(Phase.LOADING)
+    assert await blocked() == {"m": None, "tiny": "server_loading"}
+    engine.state = EngineState(Phase.DOWN)
+    for _ in range(FAILURES):
+        route.note_failure(0.0)
+    assert await blocked() == {"m": "server_unreachable", "tiny": "server_down"}
+    route.note_answer()
+    assert (await blocked())["m"] is None
+    routes.all_blocked = lambda: "disk_full"
+    assert set((await blocked()).values()) == {"disk_full"}
+
+
+async def test_an_upstream_that_never_answered_is_told_to_be_unreachable(store: Store, life: Life) -> None:
+    dead = UpstreamRoute("http://127.0.0.1:9", most_reply_bytes=lambda: MOST)
+    await Routes([dead]).round(store, life)
+    assert [s.blocked for s in await list_served(store)] == ["server_unreachable"]
+    await dead.close()
+
+
 async def test_a_changed_listing_replaces_the_one_before(
     store: Store, life: Life, route: UpstreamRoute, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from overnight.domain import ids
 from overnight.domain.states import FINAL, Status
+from overnight.domain.waiting import waiting_for
 from overnight.store.pool import Row
 
 _DEFAULTS = ("max_decoding_length", "max_context_length", "temperature", "top_p", "top_k")
@@ -55,6 +56,8 @@ class Progress:
     """When it will be done if it goes on as it did so far; None where nothing can be said."""
     ahead: int
     """Requests of its owner's batches that are due sooner: most of them start first. Those of others start beside."""
+    waiting_for: str | None
+    """Why nothing of it can start now, one of `domain.waiting`; None where something can, or nothing is to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,17 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
         per_minute=per_minute,
         estimated_finish_at=finish,
         ahead=measured["ahead"] if may_start else 0,
+        waiting_for=_waiting_for(measured) if may_start and unanswered > running else None,
+    )
+
+
+def _waiting_for(measured: Row) -> str | None:
+    return waiting_for(
+        is_paused=measured["is_paused"],
+        cap=measured["cap"],
+        reserve=measured["reserve"],
+        is_queued=measured["is_queued"],
+        servers=measured["servers"],
     )
 
 
@@ -210,6 +224,7 @@ def _progress_as_json(progress: Progress) -> dict[str, Any]:
         "per_minute": progress.per_minute,
         "estimated_finish_at": _seconds(progress.estimated_finish_at),
         "ahead": progress.ahead,
+        "waiting_for": progress.waiting_for,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from overnight.catalog.route import V1, Route, close_all
 from overnight.domain.targets import TARGETS
+from overnight.domain.waiting import SERVER_DOWN, SERVER_LOADING
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.store.served import Offer
 from overnight.upstreams.http import Endpoint, Pool
@@ -42,6 +43,12 @@ class EngineRoute(Route):
         targets = tuple(target.name for target in TARGETS.values() if (target.name == "embeddings") == model.embedding)
         lacks = tuple(sorted(self._engine.launch.lacks))
         return (Offer(model.id, model.aliases, self._engine.context_length, targets, lacks=lacks),)
+
+    @property
+    def blocked(self) -> str | None:
+        if self._engine.is_ready:
+            return None
+        return SERVER_LOADING if self._engine.state.phase is Phase.LOADING else SERVER_DOWN
 
     @property
     def pool(self) -> Pool | None:

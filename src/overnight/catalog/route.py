@@ -96,6 +96,11 @@ class Route(ABC):
         return False
 
     @property
+    def blocked(self) -> str | None:
+        """Why nothing can start on it now, one of `domain.waiting`; None where something can."""
+        return None
+
+    @property
     def takes_any_model(self) -> bool:
         """Its server does not say what it serves."""
         return any(offer.any_model for offer in self.offers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from overnight.catalog.route import Route
 from overnight.store.life import Life
@@ -24,6 +25,8 @@ class Routes:
         self._told: tuple[int, tuple[Offer, ...]] | None = None
         self._elsewhere: frozenset[str] = frozenset()
         self.on_change: list[Callable[[], None]] = []
+        self.all_blocked: Callable[[], str | None] = lambda: None
+        """Why this process starts nothing at all, one of `domain.waiting`."""
         for route in self._routes:
             route.on_change.append(self._tell_change)
 
@@ -35,11 +38,14 @@ class Routes:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """What all routes together offer, each model once."""
+        """What all routes together offer, each model once; it is blocked where all that offer it are."""
         found: dict[str, Offer] = {}
         for route in self._routes:
+            blocked = self.all_blocked() or route.blocked
             for offer in route.offers:
-                found.setdefault(offer.model, offer)
+                known = found.setdefault(offer.model, replace(offer, blocked=blocked))
+                if known.blocked and not blocked:
+                    found[offer.model] = replace(known, blocked=None)
         return tuple(found[model] for model in sorted(found))
 
     def models_of_others(self, route: Route) -> tuple[str, ...]:

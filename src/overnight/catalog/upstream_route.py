@@ -13,6 +13,7 @@ from overnight.domain import events
 from overnight.domain.concurrency.rule import follow
 from overnight.domain.concurrency.state import Bounds, Room, Signals
 from overnight.domain.targets import TARGETS
+from overnight.domain.waiting import SERVER_BUSY, SERVER_UNREACHABLE
 from overnight.store.served import ANY, Offer
 from overnight.upstreams.address import read_address
 from overnight.upstreams.http import Endpoint, Pool
@@ -58,6 +59,7 @@ class UpstreamRoute(Route):
         self._circuit = Circuit()
         self._offers: tuple[Offer, ...] = ()
         self._listed_at = _NEVER
+        self._is_silent = False
 
     @property
     def slots(self) -> int:
@@ -70,6 +72,13 @@ class UpstreamRoute(Route):
     @property
     def offers(self) -> tuple[Offer, ...]:
         return self._offers
+
+    @property
+    def blocked(self) -> str | None:
+        # While requests run there it is well, whatever it says to the question for its models.
+        if self._circuit.is_open or (self._is_silent and not self.tally.running):
+            return SERVER_UNREACHABLE
+        return SERVER_BUSY if self._room.pause > 0 and not self.tally.running else None
 
     @property
     def pool(self) -> Pool | None:
@@ -121,6 +130,7 @@ class UpstreamRoute(Route):
         if monotonic() - self._listed_at < LIST_EVERY:
             return False
         listed = await ask_for_models(self._pool)
+        self._is_silent = listed is None
         if listed is not None:
             self._listed_at = monotonic()
         offers = listed or self._offers or _ANY_MODEL

@@ -105,6 +105,8 @@ def stage_of(batch: dict[str, Any]) -> str:
     if batch.get("paused"):
         return f"paused ({batch['paused'].get('reason', '')})"
     status = str(batch["status"])
+    if (batch.get("progress") or {}).get("waiting_for"):
+        return f"waiting ({batch['progress']['waiting_for']})"
     return {"validating": "checking", "in_progress": "running"}.get(status, status)
 
 

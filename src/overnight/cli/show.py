@@ -8,6 +8,7 @@ from rich.console import Console
 
 from overnight.cli import output
 from overnight.cli.connect import BatchId, Json, Server, client
+from overnight.domain.waiting import SAYS
 
 PROBLEMS_SHOWN = 20
 
@@ -40,6 +41,9 @@ def describe(batch: dict[str, Any]) -> None:
     ]
     if batch.get("progress"):
         rows.append(("waiting, running", f"{batch['progress']['waiting']:,}, {batch['progress']['running']:,}"))
+        cause = batch["progress"].get("waiting_for")
+        if cause:
+            rows.append(("waits because", f"{SAYS.get(cause, cause)} ({cause})"))
     if batch.get("error"):
         rows.append(("error", batch["error"]["message"]))
     output.facts(rows)

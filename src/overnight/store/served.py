@@ -29,6 +29,8 @@ class Offer:
     any_model: bool = False
     lacks: tuple[str, ...] = ()
     """What it cannot carry of a request's body, named as in `domain.bodies.carry`."""
+    blocked: str | None = None
+    """Why nothing of it can start now, one of `domain.waiting`; None where something can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ async def list_served(store: Store) -> list[Served]:
             targets=tuple(row["targets"]),
             any_model=row["any_model"],
             lacks=tuple(row["lacks"]),
+            blocked=row["blocked"],
             worker=row["worker"],
             since=row["started_at"],
         )
@@ -71,6 +74,7 @@ async def serve(store: Store, worker: int, offers: Sequence[Offer]) -> None:
                 targets=offer.targets,
                 any_model=offer.any_model,
                 lacks=offer.lacks,
+                blocked=offer.blocked,
             )
         await session.run(_SQL["stop_serving_others"], worker=worker, models=[offer.model for offer in offers])
         await session.row(_SQL["tell_of_served"])

@@ -19,7 +19,7 @@ from overnight.api.openapi.terms import (
     whole,
 )
 from overnight.batches import request
-from overnight.domain import direct, ids
+from overnight.domain import direct, ids, waiting
 from overnight.domain.bodies import BODIES
 from overnight.domain.codes import ANSWERS
 from overnight.domain.fields import KEPT_SECONDS
@@ -70,6 +70,13 @@ _PROGRESS = record(
         "per_minute": nullable(number("Answers a minute so far; null before the first request could start.")),
         "estimated_finish_at": nullable(moment("When it will be done if it goes on like this.")),
         "ahead": whole("Requests of older batches that start first."),
+        "waiting_for": nullable(
+            one_of(
+                waiting.SAYS,
+                "Why nothing of it can start now; null where something can. "
+                + " ".join(f"`{cause}`: {says}." for cause, says in waiting.SAYS.items()),
+            )
+        ),
     },
     "How far a batch is; null where it has ended.",
 )

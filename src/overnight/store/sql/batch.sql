@@ -116,9 +116,23 @@ LIMIT :most;
 -- `running` is never too low by more than a heartbeat: of the requests in its leased blocks no more run than
 -- the workers which hold those blocks say they are running. `ahead` counts its owner's batches of the same model that
 -- are due sooner and not paused; for a batch whose model is not known yet, those of all models. Other owners' requests
--- start beside its own, however many they are.
-SELECT b.no, least(held.requests, held.running)::bigint AS running, coalesce(sooner.requests, 0)::bigint AS ahead
+-- start beside its own, however many they are. The rest is what `domain.waiting` needs.
+SELECT b.no, least(held.requests, held.running)::bigint AS running, coalesce(sooner.requests, 0)::bigint AS ahead,
+    b.paused IS NOT NULL AS is_paused, capped.cap, coalesce(capped.reserve, 0) AS reserve,
+    EXISTS (SELECT FROM model_state m WHERE m.model = b.model AND m.held_until > now()) AS is_queued,
+    ARRAY (
+        SELECT DISTINCT s.blocked
+        FROM served s JOIN worker w ON w.no = s.worker
+        WHERE w.dead_at IS NULL AND (b.model IS NULL OR s.any_model OR s.model = b.model)
+        LIMIT 100
+    ) AS servers
 FROM batch b
+CROSS JOIN (
+    SELECT max((value #>> '{}')::integer) FILTER (WHERE name = 'BATCH_MODEL_CONCURRENCY') AS cap,
+        max((value #>> '{}')::integer) FILTER (WHERE name = 'BATCH_INTERACTIVE_RESERVE') AS reserve
+    FROM setting
+    WHERE name IN ('BATCH_MODEL_CONCURRENCY', 'BATCH_INTERACTIVE_RESERVE') AND jsonb_typeof(value) = 'number'
+) AS capped
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(k.requests), 0) AS requests, coalesce(sum(beat.running), 0) AS running
     FROM (

@@ -74,12 +74,14 @@ RETURNING pg_notify('overnight_tidy', '');
 
 -- name: serve_model
 -- What a living worker can run; told again when its server lists other models.
-INSERT INTO served (worker, model, aliases, context_length, targets, any_model, lacks)
-SELECT w.no, :model, :aliases::text[], :context_length::integer, :targets::text[], :any_model, :lacks::text[]
+INSERT INTO served (worker, model, aliases, context_length, targets, any_model, lacks, blocked)
+SELECT w.no, :model, :aliases::text[], :context_length::integer, :targets::text[], :any_model, :lacks::text[],
+    :blocked::text
 FROM worker w WHERE w.no = :worker AND w.dead_at IS NULL
 ON CONFLICT (worker, model) DO UPDATE
 SET aliases = excluded.aliases, context_length = excluded.context_length,
-    targets = excluded.targets, any_model = excluded.any_model, lacks = excluded.lacks;
+    targets = excluded.targets, any_model = excluded.any_model, lacks = excluded.lacks,
+    blocked = excluded.blocked;
 
 -- name: stop_serving_others
 -- Models of this worker that its servers no longer list.
@@ -91,7 +93,7 @@ SELECT pg_notify('overnight_tidy', '');
 
 -- name: list_served
 -- What the living workers can run.
-SELECT s.worker, s.model, s.aliases, s.context_length, s.targets, s.any_model, s.lacks, w.started_at
+SELECT s.worker, s.model, s.aliases, s.context_length, s.targets, s.any_model, s.lacks, s.blocked, w.started_at
 FROM served s JOIN worker w ON w.no = s.worker
 WHERE w.dead_at IS NULL
 ORDER BY s.model, s.worker
