@@ -6,6 +6,7 @@ import typer
 
 import overnight
 from overnight.cli import (
+    bench,
     cancel,
     delete,
     doctor,
@@ -78,6 +79,7 @@ app.command("models")(models.models)
 app.add_typer(settings_.app, name="settings")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
+app.command("bench")(bench.bench)
 
 
 def run(arguments: list[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,9 +158,13 @@ def settings(
     )
 
 
-def hosted(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `settings` beside its own; it is called with what these make, as `settings`."""
-    options = inspect.signature(settings, eval_str=True).parameters
+def hosted(command: Callable[..., None], *, without: Collection[str] = ()) -> Callable[..., None]:
+    """Give a command the options of `settings` beside its own; it is called with what these make, as `settings`.
+
+    Those named in `without` are left out, and as if they were not given.
+    """
+    every = inspect.signature(settings, eval_str=True).parameters
+    options = {name: option for name, option in every.items() if name not in without}
     own = inspect.signature(command, eval_str=True).parameters
 
     def wrapped(**given: Any) -> None:

@@ -160,6 +160,11 @@ async def count_codes(store: Store, batch: int, most: int) -> list[tuple[str, in
     return [(row["code"], row["requests"]) for row in await store.rows(_SQL["count_codes"], batch=batch, most=most)]
 
 
+async def list_times(store: Store, batch: int) -> list[int]:
+    """Milliseconds that the last try of each request with a response took."""
+    return [row["took_ms"] for row in await store.rows(_SQL["list_times"], batch=batch)]
+
+
 async def stream(store: Store, batch: int, kind: int, start: int, stop: int) -> AsyncIterator[bytes]:
     """Yield the bytes [start, stop) of a batch's result stream; holds a few segments at a time.
 

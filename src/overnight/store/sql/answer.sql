@@ -90,6 +90,10 @@ GROUP BY code
 ORDER BY requests DESC, code
 LIMIT :most;
 
+-- name: list_times
+-- How long the last try of each request took, for those who measure.
+SELECT took_ms FROM answer WHERE batch = :batch AND took_ms IS NOT NULL AND code IS NULL LIMIT 1000000;
+
 -- name: list_segments
 -- A result stream from a byte on, in its order.
 SELECT starts, bytes, lines_before, lines, data
