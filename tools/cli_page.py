@@ -68,7 +68,8 @@ def _section(name: str, command: Any) -> str:
 
 def _placeholder(argument: Any) -> str:
     word = argument.metavar or argument.name.upper()
-    return word if argument.required or word.startswith("[") else f"[{word}]"
+    word = f"{word}..." if argument.nargs == -1 else word
+    return word if argument.required else f"[{word}]"
 
 
 def _name(parameter: Any) -> str:

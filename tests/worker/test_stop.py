@@ -47,6 +47,19 @@ async def test_after_the_grace_what_runs_goes_back_and_that_was_no_try(store: St
     assert await value(store, "SELECT max(tries) FROM answer") == 1
 
 
+async def test_a_stop_that_is_hurried_does_not_wait_for_the_end_of_its_grace(store: Store, upstream: Upstream) -> None:
+    upstream.script = Gate()
+    await add_batch(store, [request(f"r{i}") for i in range(50)])
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        stopping = asyncio.create_task(rig.worker.stop(3_600.0))
+        await rig.until(lambda: rig.worker.is_stopping)
+        rig.worker.hurry()
+        await stopping
+        assert rig.worker.running == 0
+        assert await value(store, "SELECT count(*) FROM block WHERE state = 'leased'") == 0
+
+
 async def test_stopping_ends_even_without_the_database(
     store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,15 +26,17 @@ from overnight.cli import (
     watch,
 )
 from overnight.cli.output import complain, say
+from overnight.cli.usage import UsageError, tell_usage
 from overnight.client.errors import ConnectionFailed, OvernightError
 from overnight.domain.errors import Unusable
 
+WRONG_USAGE = 2
 COULD_NOT = 3
 INTERRUPTED = 130
 EXIT_CODES = {
-    0: "Done; of `run` and `watch`: every request was answered.",
+    0: "Done; of `run` and `watch`: every request was answered; of `serve`: it was told to stop and has stopped.",
     1: "Requests without a response, or a refused batch (`run`, `watch`); something needed is missing (`doctor`).",
-    2: "Wrong usage: an option or argument that is unknown, missing or not allowed. Nothing was done.",
+    WRONG_USAGE: "Wrong usage: an option or argument that is unknown, missing or not allowed. Nothing was done.",
     COULD_NOT: "It could not be done; the message says why.",
     INTERRUPTED: "Interrupted. `run` goes on where it was when it is given again.",
 }
@@ -85,11 +87,15 @@ app.command("bench")(bench.bench)
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every expected error becomes one sentence on standard error."""
     try:
-        app(arguments)
+        code = typer.main.get_command(app).main(arguments, prog_name="overnight", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except SystemExit as e:
-        if isinstance(e.__context__, typer.Abort):
-            return INTERRUPTED
         return e.code if isinstance(e.code, int) else 0
+    except typer.Abort:
+        return INTERRUPTED
+    except UsageError as e:
+        tell_usage(e)
+        return WRONG_USAGE
     except (Unusable, OvernightError) as e:
         complain(str(e))
         if isinstance(e, ConnectionFailed):
@@ -98,4 +104,3 @@ def run(arguments: list[str]) -> int:
     except OSError as e:
         complain(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
         return COULD_NOT
-    return 0

@@ -30,7 +30,7 @@ MOST_REQUESTS = 100_000
 
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE]", help="JSONL, a request a line, to be asked instead of made-up requests."),
+    typer.Argument(metavar="FILE", help="JSONL, a request a line, to be asked instead of made-up requests."),
 ]
 Running = Annotated[
     str | None,

@@ -71,7 +71,8 @@ def doctor(
         output.as_json([f._asdict() for f in findings])
     else:
         signs = {True: "ok", False: "MISSING", None: "–"}
-        output.table(("", "", ""), ((signs[f.ok], f.what, f.says) for f in findings))
+        width = max(len(signs[f.ok]) for f in findings)
+        output.facts((f"{signs[f.ok]:<{width}}  {f.what}", f.says) for f in findings)
     raise typer.Exit(1 if any(f.ok is False for f in findings) else 0)
 
 

@@ -21,7 +21,7 @@ STDIN = "-"
 Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...", help="JSONL, a request a line. Several files and patterns may be named; - is standard input."
+        metavar="FILE", help="JSONL, a request a line. Several files and patterns may be named; - is standard input."
     ),
 ]
 
@@ -77,10 +77,10 @@ def _paths(word: str) -> list[Path]:
     else:
         paths = [path for path in map(Path, sorted(glob.glob(word, recursive=True))) if path.is_file()]  # noqa: PTH207
         if not paths:
-            raise typer.BadParameter(f"No file matches {word!r}.", param_hint="FILE")
+            raise typer.BadParameter(f"No file matches {word!r}.")
     for path in paths:
         if not path.exists():
-            raise typer.BadParameter(f"{word!r} does not exist.", param_hint="FILE")
+            raise typer.BadParameter(f"{word!r} does not exist.")
         if path.is_dir():
-            raise typer.BadParameter(f"{word!r} is a folder. Name files: {word.rstrip('/')}/*.jsonl", param_hint="FILE")
+            raise typer.BadParameter(f"{word!r} is a folder. Name files: {word.rstrip('/')}/*.jsonl")
     return paths

@@ -14,8 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from overnight.cli.streams import is_unicode
+
 UNBOUNDED = 10_000
 """Columns of what is no terminal."""
+
+READABLE = 78
+"""Columns of text for people in what is no terminal."""
 
 people = Console(stderr=False, highlight=False)
 aside = Console(stderr=True, highlight=False)
@@ -24,7 +29,7 @@ aside = Console(stderr=True, highlight=False)
 
 def complain(message: str) -> None:
     """Say in one sentence why something could not be done."""
-    say(f"[bold red]error[/] {escape(message)}")
+    say(f"[bold red]error:[/] {escape(message)}")
 
 
 def say(message: str) -> None:
@@ -39,7 +44,13 @@ def say(message: str) -> None:
 
 def as_json(value: object) -> None:
     """Print one JSON document for a program."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=not is_unicode(sys.stdout), indent=2) + "\n")
+
+
+def as_line(value: object) -> None:
+    """Print one JSON document as a line, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=not is_unicode(sys.stdout)) + "\n")
+    sys.stdout.flush()
 
 
 def table(
@@ -70,6 +81,14 @@ def table(
     for row in told:
         shown.add_row(*map(escape, row))
     to.print(shown)
+
+
+def entry(name: str, value: str, says: str, *, marked: bool = False, to: Console = people) -> None:
+    """Print a name with its value, and below it what it is for; at a terminal a `marked` value is in bold."""
+    width = to.width if to.is_terminal else READABLE
+    to.print(Text.assemble(name, "  ", (value, "bold" if marked else "")), soft_wrap=True)
+    for line in textwrap.wrap(says, max(width - 4, 20), break_long_words=False, break_on_hyphens=False):
+        to.print(f"    {line}", soft_wrap=True, markup=False)
 
 
 def facts(rows: Iterable[tuple[str, object]], *, to: Console = people) -> None:

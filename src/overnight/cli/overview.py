@@ -82,7 +82,7 @@ class Overview:
             why = self._error or self._seen["error"]
             parts.append(Text(f"Cannot be reached, trying again. {why}", "red", no_wrap=True, overflow="ellipsis"))
         if "batches" in self._seen:
-            parts.extend(_head(self._seen))
+            parts.extend(_head(self._seen, is_away=bool(self._error)))
             batches = self._seen["batches"]
             room = max(height - len(parts) - 3, 1)
             parts.append(_batches(batches[:room], self._seen["at"], options.max_width))
@@ -91,11 +91,12 @@ class Overview:
         yield from parts
 
 
-def _head(seen: Seen) -> Iterator[RenderableType]:
+def _head(seen: Seen, *, is_away: bool = False) -> Iterator[RenderableType]:
     health, pool = seen["health"], seen["pool"]
     well = (
         "[green]healthy[/]" if health["status"] == "healthy" else f"[red]{escape(health.get('reason', 'unhealthy'))}[/]"
     )
+    well = "[red]as it was[/]" if is_away else well
     clock = datetime.fromtimestamp(seen["at"]).astimezone().strftime("%H:%M:%S")
     yield _line(f"[bold]{escape(seen['server'])}[/]  {well}  [dim]{clock}[/]")
     waited = pool.get("oldest_waiting_seconds")

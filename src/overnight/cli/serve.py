@@ -7,7 +7,7 @@ import signal
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +15,9 @@ from overnight.cli.hosting import hosted
 from overnight.cli.parameters import LogLevel, read_log_level
 from overnight.domain import events
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
+
+if TYPE_CHECKING:
+    from overnight.server import Server as Process
 
 T = TypeVar("T")
 
@@ -53,7 +56,10 @@ def serve(
         grace_seconds=grace,
     )
     fetch_models_first(chosen)
-    run_loop(_serve(chosen))
+    try:
+        run_loop(_serve(chosen))
+    except asyncio.CancelledError:
+        raise typer.Exit(130) from None
 
 
 def fetch_models_first(settings: Settings) -> None:
@@ -63,16 +69,36 @@ def fetch_models_first(settings: Settings) -> None:
     fetch_models(settings)
 
 
+class Stop:
+    """Hears the signals to stop: after the first, running requests may finish; the second ends them."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.server: Process | None = None
+        """None while it starts: then the second signal breaks that off."""
+        self._main = asyncio.current_task()
+
+    def hear(self) -> None:
+        """A signal came."""
+        if not self.asked.is_set():
+            self.asked.set()
+            events.tell("stopping")
+        elif self.server is None and self._main is not None:
+            self._main.cancel()
+        elif self.server is not None and self.server.worker is not None:
+            self.server.worker.hurry()
+
+
 async def _serve(settings: Settings) -> None:
     from overnight.server import running
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT, *when_terminal_closes()):
-        loop.add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.hear)
     async with running(settings) as server:
+        stop.server = server
         failing = asyncio.create_task(server.failed())  # cancelled below
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.asked.wait())
         try:
             await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -57,7 +57,7 @@ def settings(
 @app.command("set")
 def set_(
     context: typer.Context,
-    pairs: Annotated[list[str], typer.Argument(metavar="NAME VALUE [NAME VALUE]...", show_default=False)],
+    pairs: Annotated[list[str], typer.Argument(metavar="NAME VALUE", show_default=False)],
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
@@ -74,7 +74,7 @@ def set_(
 @app.command("reset")
 def reset(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)],
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
@@ -110,10 +110,11 @@ def _list(found: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         output.as_json([_as_json(setting, values[setting.name]) for setting in TABLE])
         return
-    output.table(
-        ("name", "value", "default", "bounds", ""),
-        ((s.name, s.shown(values[s.name]), s.shown(s.default), f"{s.bounds} {s.unit}".rstrip(), s.says) for s in TABLE),
-    )
+    for setting in TABLE:
+        value = values[setting.name]
+        now, by_default = setting.shown(value), setting.shown(setting.default)
+        more = setting.bounds if value == setting.default else f"{setting.bounds}; by default {by_default}"
+        output.entry(setting.name, f"{now} ({more})", setting.says, marked=value != setting.default)
 
 
 def _as_json(setting: settings_table.Setting, value: Value) -> dict[str, Any]:

@@ -40,10 +40,10 @@ def describe(batch: dict[str, Any]) -> None:
         ("may start until", output.moment(batch["expires_at"])),
     ]
     if batch.get("progress"):
-        rows.append(("waiting, running", f"{batch['progress']['waiting']:,}, {batch['progress']['running']:,}"))
+        rows.append(("left", f"{batch['progress']['waiting']:,} waiting, {batch['progress']['running']:,} running"))
         cause = batch["progress"].get("waiting_for")
         if cause:
-            rows.append(("waits because", f"{SAYS.get(cause, cause)} ({cause})"))
+            rows.append(("waits because", SAYS.get(cause, cause)))
     if batch.get("error"):
         rows.append(("error", batch["error"]["message"]))
     output.facts(rows)

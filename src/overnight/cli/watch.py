@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
-import sys
 import time
 from typing import Annotated
 
@@ -21,7 +19,7 @@ from overnight.domain.states import FINAL
 
 def watch(
     batch: Annotated[
-        str | None, typer.Argument(metavar="[BATCH]", help="Id of the batch to follow. (default: all, until Ctrl-C)")
+        str | None, typer.Argument(metavar="BATCH", help="Id of the batch to follow. (default: all, until Ctrl-C)")
     ] = None,
     server: Server = None,
     every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="How often to look.")] = 1.0,
@@ -42,11 +40,11 @@ def watch(
 def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -> None:
     found = c.get_batch(batch)
     if json:
-        _print_line(found)
+        output.as_line(found)
         while found["status"] not in FINAL and not once:
             time.sleep(every)
             found = c.get_batch(batch)
-            _print_line(found)
+            output.as_line(found)
     else:
         with bars() as line:
             line.show(counts_of(found), stage_of(found))
@@ -65,7 +63,7 @@ def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -
 def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
     if json:
         while True:
-            _print_line(snapshot(c))
+            output.as_line(snapshot(c))
             if once:
                 return
             time.sleep(every)
@@ -78,8 +76,3 @@ def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
             time.sleep(every)
             view.seen = snapshot(c)
             live.refresh()
-
-
-def _print_line(value: object) -> None:
-    sys.stdout.write(json_.dumps(value, ensure_ascii=False) + "\n")
-    sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -18,6 +19,8 @@ RETRIES = 5
 LONGEST_WAIT = 60.0
 LONGEST_ASKED_FOR = 3_600.0
 """A server that asks for more patience than this is not waited for that long."""
+
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 _log = logging.getLogger("overnight.client")
 
@@ -64,7 +67,9 @@ def wait_before(tries: int) -> float:
 def disconnected(request: httpx.Request, error: httpx.RequestError) -> ConnectionFailed:
     """What to raise for a connection that could not be made or broke."""
     url = request.url.copy_with(userinfo=b"")
-    failure = ConnectionFailed(f"{request.method} {url}: {str(error).rstrip('.') or type(error).__name__}.")
+    # The number of an error of the system says nothing beside its words.
+    why = _NUMBER.sub("", str(error)).rstrip(".") or type(error).__name__
+    failure = ConnectionFailed(f"{request.method} {url}: {why}.")
     failure.__cause__ = error
     return failure
 

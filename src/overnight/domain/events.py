@@ -20,7 +20,9 @@ class _Fact:
 
 _FACTS = {
     "started": _Fact(logging.INFO, "Overnight is up"),
-    "stopping": _Fact(logging.INFO, "stopping: running requests may finish, the rest is handed back"),
+    "stopping": _Fact(
+        logging.INFO, "stopping: running requests may finish, the rest is handed back; a second signal ends them, too"
+    ),
     "migrated": _Fact(logging.INFO, "the database was brought to this version's schema"),
     "round_failed": _Fact(logging.ERROR, "a round failed and will come again"),
     "request_failed": _Fact(logging.ERROR, "an API call ended in an unexpected fault"),
@@ -105,6 +107,12 @@ class _ToStandardError:
     log = debug = info = warning = error = critical = msg
 
 
+def _without_name(_: object, __: str, facts: Any) -> Any:
+    """People have the sentence."""
+    facts.pop("event_name", None)
+    return facts
+
+
 def set_up_logging(level: str = "info", *, as_json: bool = False) -> None:
     """Send facts of `level` and above to standard error: for people, or a JSON object a line for programs."""
     render: Any = (
@@ -112,16 +120,16 @@ def set_up_logging(level: str = "info", *, as_json: bool = False) -> None:
         if as_json
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(),
+            sort_keys=False,
             # The default shows local variables: prompts and answers would be among them.
             exception_formatter=structlog.dev.plain_traceback,
         )
     )
     processors: list[Any] = [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="iso" if as_json else "%Y-%m-%dT%H:%M:%SZ", utc=True),
     ]
-    if as_json:
-        processors.append(structlog.processors.format_exc_info)
+    processors.append(structlog.processors.format_exc_info if as_json else _without_name)
     structlog.configure(
         processors=[*processors, render],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),

@@ -70,6 +70,7 @@ class Worker:
         """Rings when a round is due."""
         self._routes_bell = Bell()
         self._rounds = asyncio.Lock()
+        self._ends = float("inf")
         self._timer: asyncio.TimerHandle | None = None
         self._connection = Connection(store, life)
         clock = Clock()
@@ -188,12 +189,12 @@ class Worker:
         Ends soon after the grace, whatever happens. The heartbeat must beat on until it returns.
         """
         self._endings.stopping = True
-        ends = monotonic() + grace
+        self._ends = min(self._ends, monotonic() + grace)
         while not self.is_idle:
             now = monotonic()
-            if now >= ends and not self._endings.cutting:
+            if now >= self._ends and not self._endings.cutting:
                 self._cut()
-            if now >= ends + STORE_WITHIN:
+            if now >= self._ends + STORE_WITHIN:
                 return
             try:
                 found = await self.round()
@@ -203,6 +204,11 @@ class Worker:
                 found = False
             if not found:
                 await self.bell.wait(0.05)
+
+    def hurry(self) -> None:
+        """Let the grace of a stop end now."""
+        self._ends = monotonic()
+        self.bell.ring()
 
     async def _take_steps(self, session: Session) -> bool:
         if self._connection.is_new:

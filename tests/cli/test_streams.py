@@ -1,0 +1,49 @@
+"""Commands in terminals that cannot show every character, and in pipes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from overnight.cli import output
+from overnight.cli.streams import show_all_characters
+
+
+def ascii_terminal(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
+    """Make standard output one that takes ASCII only; return what is written there."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    show_all_characters()
+    return written
+
+
+@pytest.mark.parametrize(("text", "shown"), [("1 – 2 …", b"1 - 2 ..."), ("█░ ━", b"#. -"), ("naïve 界", b"na?ve ?")])
+def test_a_character_that_cannot_be_shown_is_replaced(monkeypatch: pytest.MonkeyPatch, text: str, shown: bytes) -> None:
+    terminal = ascii_terminal(monkeypatch)
+    sys.stdout.write(text)
+    assert terminal.getvalue() == shown
+
+
+@pytest.mark.parametrize("write", [output.as_json, output.as_line])
+def test_json_loses_nothing_in_such_a_terminal(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    terminal = ascii_terminal(monkeypatch)
+    write({"says": "naïve 界"})
+    assert json.loads(terminal.getvalue()) == {"says": "naïve 界"}
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "overnight", "--help"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""

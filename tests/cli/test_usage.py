@@ -1,0 +1,42 @@
+"""What is said to a command that cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from overnight.cli.app import run
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("list --limit 0", "--limit must be at least 1."),
+        ("serve --port x", "--port must be a whole number."),
+        ("watch --every soon", "--every must be a number."),
+        ("serve --engine none", "--engine: 'none' is not one of 'llama.cpp', 'vllm'."),
+        ("show", "BATCH is missing."),
+        ("submit", "FILE is missing."),
+        ("run in.jsonl", "--output is missing."),
+        ("list --foo", "No such option: --foo."),
+        ("foo", "No such command 'foo'."),
+        ("list more words", "There is no place for more words."),
+        ("submit nowhere.jsonl", "'nowhere.jsonl' does not exist."),
+        ("submit --param top_k=many nowhere.jsonl", "--param: 'many' is not a number."),
+        ("settings set BATCH_ENABLED maybe", "BATCH_ENABLED must be on or off, not 'maybe'."),
+    ],
+)
+def test_wrong_usage_is_one_plain_sentence_and_where_to_read_on(
+    command: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = run(command.split())
+
+    out, err = capfd.readouterr()
+    group = " ".join(word for word in command.split()[:2] if word in ("settings", "set")) or command.split()[0]
+    place = "overnight" if group == "foo" else f"overnight {group}"
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [f"error: {says}", f"See: {place} --help"]
+
+
+def test_a_group_that_is_given_nothing_shows_its_commands(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["files"]) == 2
+    assert "download" in "".join(capfd.readouterr())
