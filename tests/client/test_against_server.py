@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from overnight.client import AsyncClient, BadRequest, Client, NotFound, TooManyRequests, clients, verbs
+from overnight.client import AsyncClient, BadRequest, Client, NotFound, TooManyRequests, verbs
 from overnight.domain.limits import Limits
 from tests.api.conftest import Serve, ServedApp, request
 from tests.batches.factory import lines, make_factory
@@ -150,7 +150,6 @@ async def test_results_come_page_by_page_to_the_last(
     call: Caller, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verbs, "RESULTS_AT_ONCE", 3)
-    monkeypatch.setattr(clients, "RESULTS_AT_ONCE", 3)
     make = await make_factory(served_app.store)
     batch = await make.completed(lines(7))
     client = call.client(served_app.url)
@@ -159,6 +158,60 @@ async def test_results_come_page_by_page_to_the_last(
     assert await all_results(client, (await make.batch()).public_id) == []
     with pytest.raises(NotFound):
         await all_results(client, "batch_" + "0" * 32)
+
+
+async def test_results_may_be_left_in_the_middle(served_app: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "RESULTS_AT_ONCE", 2)
+    make = await make_factory(served_app.store)
+    batch = await make.completed(lines(5))
+
+    def first_three() -> list[str]:
+        with Client(served_app.url) as client:
+            found = client.results(batch.public_id)
+            return [next(found)["custom_id"] for _ in range(3)]
+
+    assert await asyncio.to_thread(first_three) == ["r0", "r1", "r2"]
+
+
+async def test_what_a_batch_has_left_comes_as_a_file_to_upload_again(
+    call: Caller, served_app: ServedApp, tmp_path: Path
+) -> None:
+    make = await make_factory(served_app.store)
+    batch = await make.running(lines(3))
+    client = call.client(served_app.url)
+
+    path = await call(client, "download_unfinished", batch.public_id, tmp_path / "left.jsonl")
+
+    assert [json.loads(line)["custom_id"] for line in path.read_text().splitlines()] == ["r0", "r1", "r2"]
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(NotFound):
+        await call(client, "download_unfinished", "batch_" + "0" * 32, tmp_path / "none.jsonl")
+
+
+async def test_batches_are_narrowed_and_models_named(call: Caller, served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    batch = await make.running(lines(1))
+    client = call.client(served_app.url)
+    for wanted in ({"model": "m"}, {"endpoint": CHAT}, {"created_after": 1}, {"created_before": 32_000_000_000}):
+        assert [one["id"] for one in (await call(client, "list_batches", **wanted))["data"]] == [batch.public_id]
+    for unwanted in ({"model": "other"}, {"endpoint": "/v1/embeddings"}, {"created_before": 1}):
+        assert (await call(client, "list_batches", **unwanted))["data"] == []
+    assert (await call(client, "get_model", "nick"))["id"] == "m"
+    with pytest.raises(NotFound):
+        await call(client, "get_model", "some/where/else")
+
+
+async def test_files_and_results_are_kept_as_long_as_the_caller_says(
+    call: Caller, served_app: ServedApp, tmp_path: Path
+) -> None:
+    write(tmp_path / "in.jsonl", 1)
+    client = call.client(served_app.url)
+    file = await call(client, "upload_file", tmp_path / "in.jsonl", expires_after=7_200)
+    assert file["expires_at"] - file["created_at"] == 7_200
+    assert (await call(client, "create_batch", file["id"], output_expires_after=3_600))["status"] == "validating"
+    with pytest.raises(BadRequest) as raised:
+        await call(client, "create_direct_batch", [request()], output_expires_after=1)
+    assert raised.value.param == "output_expires_after.seconds"
 
 
 async def test_batches_are_paused_resumed_retried_and_deleted(call: Caller, served_app: ServedApp) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import httpx
 
@@ -13,19 +11,18 @@ from overnight.client import download
 from overnight.client.asking import Json, in_path
 from overnight.client.creates import CHAT, Creates
 from overnight.client.errors import BatchFailed, WaitTimeout
+from overnight.client.files import Files, Named
 from overnight.client.ordered import fetch_lines, keep_answered
 from overnight.client.progress import ENDED, Watch, watch
 from overnight.client.sending import exchange, object_of
 from overnight.client.verbs import Verbs
-
-Named = str | os.PathLike[str]
 
 FIRST_LOOK = 0.25
 """Seconds between the first looks at a batch, doubling up to the poll interval: short batches are not kept waiting."""
 HEALTH_TIMEOUT = 10.0
 
 
-class Calls(Creates, Verbs):
+class Calls(Creates, Files, Verbs):
     """The calls of one server. Batches, files and models come and go as the API's own JSON objects.
 
     Every call may raise ApiError and ConnectionFailed. A full server (429) is waited for: as long as it asks, else
@@ -48,63 +45,6 @@ class Calls(Creates, Verbs):
 
         return object_of(await exchange(self._edge, make, wanted=(503,)))
 
-    async def upload_file(self, file_path: Named, purpose: str = "batch") -> Json:
-        """Upload a file, streamed from the disk, and return the file object.
-
-        Its `problems` already tell what is wrong with the lines, if anything is. Raises OSError where the file
-        cannot be read.
-        """
-        path = Path(file_path)
-        with await self._edge.run(_opened, path) as file:
-
-            def make() -> httpx.Request:
-                file.seek(0)
-                return self._edge.http.build_request(
-                    "POST",
-                    "/v1/files",
-                    data={"purpose": purpose},
-                    files={"file": (path.name, file, "application/jsonl")},
-                )
-
-            response = await exchange(self._edge, make)
-        return object_of(response)
-
-    async def get_file(self, file_id: str) -> Json:
-        """The file object."""
-        return await self._json("GET", f"/v1/files/{in_path(file_id)}")
-
-    async def list_files(
-        self,
-        purpose: str | None = None,
-        limit: int | None = None,
-        order: str | None = None,
-        after: str | None = None,
-    ) -> Json:
-        """A page of your files: `data`, `has_more`, and `last_id` for the next page's `after`."""
-        given = {"purpose": purpose, "limit": limit, "order": order, "after": after}
-        return await self._json("GET", "/v1/files", params=given)
-
-    async def delete_file(self, file_id: str) -> Json:
-        """Delete a file for good."""
-        return await self._json("DELETE", f"/v1/files/{in_path(file_id)}")
-
-    async def download_file_content(self, file_id: str) -> bytes:
-        """The whole content, in memory; `download_file` is for large ones."""
-
-        def make() -> httpx.Request:
-            return self._content_request(file_id, {})
-
-        return (await exchange(self._edge, make, patient=True)).content
-
-    async def download_file(self, file_id: str, path: Named) -> Path:
-        """Write a file's content to `path`, which is there only once all of it is, and is what the server has.
-
-        Goes on where a connection, or an earlier call for the same path, broke off. Raises DownloadDamaged, OSError.
-        """
-        target = Path(path)
-        await self._download([file_id], target)
-        return target
-
     async def get_batch(self, batch_id: str) -> Json:
         """The batch as it is now."""
         return await self._json("GET", f"/v1/batches/{in_path(batch_id)}")
@@ -115,12 +55,27 @@ class Calls(Creates, Verbs):
         after: str | None = None,
         status: str | Sequence[str] | None = None,
         q: str | None = None,
+        *,
+        endpoint: str | None = None,
+        model: str | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
     ) -> Json:
         """A page of your batches, newest first: `data`, `has_more`, and `last_id` for the next page's `after`.
 
-        They may be narrowed to some statuses, and to those whose id begins with `q` or whose metadata holds it.
+        They may be narrowed to some statuses, to those whose id begins with `q` or whose metadata holds it, to an
+        endpoint, a model, and a time of creation, in unix seconds.
         """
-        given = {"limit": limit, "after": after, "status": status, "q": q}
+        given = {
+            "limit": limit,
+            "after": after,
+            "status": status,
+            "q": q,
+            "endpoint": endpoint,
+            "model": model,
+            "created_after": created_after,
+            "created_before": created_before,
+        }
         return await self._json("GET", "/v1/batches", params=given)
 
     async def wait_for_batch(
@@ -206,6 +161,29 @@ class Calls(Creates, Verbs):
         found: list[Json] = page["data"]
         return found
 
+    async def get_model(self, model_id: str) -> Json:
+        """One of these models, by its id or an alias."""
+        return await self._json("GET", f"/v1/models/{in_path(model_id)}")
+
+    async def download_unfinished(self, batch_id: str, path: Named) -> Path:
+        """Write the requests of a batch that have no response to `path`, all at once, as a file to upload again."""
+        target = Path(path)
+
+        def ask(_: dict[str, str]) -> httpx.Request:
+            return self._edge.http.build_request(
+                "GET",
+                f"/v1/batches/{in_path(batch_id)}/unfinished.jsonl",
+                headers={"accept-encoding": "identity"},
+            )
+
+        part = download.part_of(target, batch_id)
+        try:
+            await download.fetch_unchecked(self._edge, ask, part)
+            await self._edge.run(download.put_together, [part], target)
+        finally:
+            await self._edge.run(_removed, part)
+        return target
+
     async def write_results(self, batch: Json, path: Named, *, errors: bool = True, ordered: bool = False) -> bool:
         """Write the results of a batch that has ended to `path`, all at once: a line for each request.
 
@@ -240,38 +218,6 @@ class Calls(Creates, Verbs):
             return True
         finally:
             await self._edge.run(_removed, part)
-
-    async def download_files(self, file_ids: Sequence[str], path: Named) -> Path:
-        """Write the contents of some files to `path`, one after the other; as `download_file` for each."""
-        if not file_ids:
-            raise ValueError("an id is needed; there is none")
-        await self._download(file_ids, Path(path))
-        return Path(path)
-
-    async def _download(self, file_ids: Sequence[str], target: Path) -> None:
-        parts = []
-        for file_id in file_ids:
-
-            def ask(headers: dict[str, str], file_id: str = file_id) -> httpx.Request:
-                return self._content_request(file_id, headers)
-
-            file = await self._json("GET", f"/v1/files/{in_path(file_id)}", patient=True)
-            part = download.part_of(target, file["id"])
-            if file.get("sha256"):
-                await download.fetch(self._edge, ask, part, file["bytes"], file["sha256"])
-            else:
-                await download.fetch_unchecked(self._edge, ask, part)
-            parts.append(part)
-        await self._edge.run(download.put_together, parts, target)
-
-    def _content_request(self, file_id: str, headers: dict[str, str]) -> httpx.Request:
-        # Compressed, neither ranges nor the digest would be those of the file.
-        headers = {"accept": "application/octet-stream", "accept-encoding": "identity", **headers}
-        return self._edge.http.build_request("GET", f"/v1/files/{in_path(file_id)}/content", headers=headers)
-
-
-def _opened(path: Path) -> BinaryIO:
-    return path.open("rb")
 
 
 def _removed(path: Path) -> None:

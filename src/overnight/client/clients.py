@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -12,7 +12,6 @@ import httpx
 
 from overnight.client.calls import Calls
 from overnight.client.edge import Async, Blocking, finish, is_on_this_machine
-from overnight.client.verbs import RESULTS_AT_ONCE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +60,19 @@ def _blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Ca
     return run
 
 
+def _one_by_one(call: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    @wraps(call)
+    def run(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        found = call(self._calls, *args, **kwargs)
+        while True:
+            try:
+                yield finish(anext(found))
+            except StopAsyncIteration:
+                return
+
+    return run
+
+
 class Client:
     """A client of an Overnight server that blocks until it has its answer; threads may share it.
 
@@ -100,8 +112,10 @@ class Client:
     download_file = _blocking(Calls.download_file)
     download_files = _blocking(Calls.download_files)
     download_file_content = _blocking(Calls.download_file_content)
+    download_unfinished = _blocking(Calls.download_unfinished)
     get_batch = _blocking(Calls.get_batch)
     get_file = _blocking(Calls.get_file)
+    get_model = _blocking(Calls.get_model)
     health = _blocking(Calls.health)
     health_check = _blocking(Calls.health_check)
     list_batches = _blocking(Calls.list_batches)
@@ -116,16 +130,7 @@ class Client:
     upload_file = _blocking(Calls.upload_file)
     wait_for_batch = _blocking(Calls.wait_for_batch)
     write_results = _blocking(Calls.write_results)
-
-    def results(self, batch_id: str) -> Iterator[dict[str, Any]]:
-        """Every request of a batch in the order of submission, with what became of it so far; a page at a time."""
-        after: str | None = None
-        while True:
-            page = self.list_results(batch_id, RESULTS_AT_ONCE, after)
-            yield from page["data"]
-            if not page["has_more"]:
-                return
-            after = page["last_id"]
+    results = _one_by_one(Calls.results)
 
 
 def _options(base_url: str, timeout_s: float | None, api_key: str | None) -> dict[str, Any]:

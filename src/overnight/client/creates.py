@@ -29,12 +29,14 @@ class Creates(Asking):
         top_p: float | None = None,
         top_k: int | None = None,
         *,
+        output_expires_after: int | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
         """Create a batch of the requests in an uploaded file.
 
-        The five before the last are defaults for requests that do not say them: most output tokens, most tokens in
-        all, and the sampling parameters. A call repeated with the same `idempotency_key` returns the same batch.
+        `max_decoding_length` to `top_k` are defaults for requests that do not say them: most output tokens, most
+        tokens in all, and the sampling parameters. Results are kept for `output_expires_after` seconds at least. A
+        call repeated with the same `idempotency_key` returns the same batch.
         """
         given = {
             "input_file_id": input_file_id,
@@ -46,6 +48,7 @@ class Creates(Asking):
             "temperature": temperature,
             "top_p": top_p,
             "top_k": top_k,
+            "output_expires_after": _after(output_expires_after),
         }
         return await self._create(given, idempotency_key)
 
@@ -60,6 +63,7 @@ class Creates(Asking):
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
+        output_expires_after: int | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
         """Create a batch of requests without uploading a file first.
@@ -76,6 +80,7 @@ class Creates(Asking):
             "temperature": temperature,
             "top_p": top_p,
             "top_k": top_k,
+            "output_expires_after": _after(output_expires_after),
         }
         return await self._create(given, idempotency_key)
 
@@ -84,3 +89,7 @@ class Creates(Asking):
         body = {name: value for name, value in given.items() if value is not None}
         headers = {} if key is None else {"idempotency-key": key}
         return await self._json("POST", "/v1/batches", json=body, headers=headers, patient=key is not None)
+
+
+def _after(seconds: int | None) -> Json | None:
+    return None if seconds is None else {"anchor": "created_at", "seconds": seconds}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 import httpx
@@ -121,8 +121,9 @@ class Async:
         await self._http.aclose()
 
 
-def finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine over `Blocking` to its end."""
+def finish(work: Awaitable[T]) -> T:
+    """Run a coroutine over `Blocking`, or what else can be awaited there, to its end."""
+    coroutine = work if isinstance(work, Coroutine) else _awaiting(work)
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -131,6 +132,10 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
     finally:
         coroutine.close()
     raise AssertionError("a call over the blocking edge must not suspend")
+
+
+async def _awaiting(work: Awaitable[T]) -> T:
+    return await work
 
 
 def is_on_this_machine(host: str) -> bool:

@@ -23,7 +23,7 @@ SAYS = {
     SERVER_LOADING: "the model is loading",
     SERVER_BUSY: "the model server refuses more requests for now",
     SERVER_DOWN: "the local engine is down and will be started again",
-    SERVER_UNREACHABLE: "the model server cannot be reached, or keeps failing",
+    SERVER_UNREACHABLE: "the model server is unreachable or fails",
 }
 """What each means, for people. """
 
