@@ -55,3 +55,24 @@ def test_a_shell_is_told_how_to_complete(monkeypatch: pytest.MonkeyPatch, capfd:
     with pytest.raises(SystemExit):
         app([], prog_name="overnight")
     assert capfd.readouterr().out.split() == ["watch"]
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("list --status ex", ["expired"]),
+        ("files list --purpose batch_", ["batch_output"]),
+        ("settings set BATCH_RET", ["BATCH_RETENTION_DAYS"]),
+        ("submit --endpoint /v1/em", ["/v1/embeddings"]),
+        ("run --param top_p", ["top_p="]),
+        ("serve --log-level w", ["warning"]),
+    ],
+)
+def test_values_are_completed_too(
+    words: str, completed: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_OVERNIGHT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"overnight {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    run([])
+    assert capfd.readouterr().out.split() == completed

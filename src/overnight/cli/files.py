@@ -14,13 +14,17 @@ from overnight.cli.parameters import check_output
 
 FileId = Annotated[str, typer.Argument(metavar="FILE", help="Id of the file, as `overnight files list` shows it.")]
 
+PURPOSES = ("batch", "batch_output")
+
 app = typer.Typer(help="List, show, download and delete the files of a server.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(
     server: Server = None,
-    purpose: Annotated[str | None, typer.Option(metavar="PURPOSE", help="batch or batch_output.")] = None,
+    purpose: Annotated[
+        str | None, typer.Option(metavar="PURPOSE", help="batch or batch_output.", autocompletion=lambda: PURPOSES)
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
     after: Annotated[str | None, typer.Option(metavar="FILE", help="Go on after this file.")] = None,
     json: Json = False,

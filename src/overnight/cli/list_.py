@@ -8,12 +8,16 @@ import typer
 
 from overnight.cli import output
 from overnight.cli.connect import Json, Server, client
+from overnight.domain.states import Status
 
 
 def list_(
     server: Server = None,
     limit: Annotated[int, typer.Option(min=1, max=100, help="How many, newest first.")] = 20,
-    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only batches of this status.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Only batches of this status.", autocompletion=lambda: list(Status)),
+    ] = None,
     find: Annotated[
         str | None,
         typer.Option("--find", metavar="TEXT", help="Only batches whose id begins so, or whose metadata says so."),

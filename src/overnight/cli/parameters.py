@@ -10,10 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from overnight.domain.errors import Unusable
+from overnight.domain.targets import TARGETS
 
 Endpoint = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="What the requests are for. (default: the url of the file's first line)"),
+    typer.Option(
+        metavar="PATH",
+        help="What the requests are for. (default: the url of the file's first line)",
+        autocompletion=lambda: list(TARGETS),
+    ),
 ]
 Window = Annotated[str, typer.Option(metavar="<n>h", help="How long the batch may start its requests.")]
 Parameters = Annotated[
@@ -23,6 +28,7 @@ Parameters = Annotated[
         metavar="NAME=VALUE",
         help="A default for requests that do not say, such as temperature=0.2: temperature, top_p, top_k,"
         " max_decoding_length, max_context_length. Repeatable.",
+        autocompletion=lambda: [f"{name}=" for name in _NUMBERS],
     ),
 ]
 Metadata = Annotated[

@@ -15,7 +15,7 @@ from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
 from overnight.domain import settings_table
 from overnight.domain.errors import BadRequest
-from overnight.domain.settings_table import TABLE, Value
+from overnight.domain.settings_table import SETTINGS, TABLE, Value
 from overnight.settings import Settings, data_dir
 from overnight.store import settings as stored
 from overnight.store.pool import Store
@@ -57,7 +57,7 @@ def settings(
 @app.command("set")
 def set_(
     context: typer.Context,
-    pairs: Annotated[list[str], typer.Argument(metavar="NAME VALUE", show_default=False)],
+    pairs: Annotated[list[str], typer.Argument(metavar="NAME VALUE", autocompletion=lambda: list(SETTINGS))],
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
@@ -74,7 +74,7 @@ def set_(
 @app.command("reset")
 def reset(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", autocompletion=lambda: list(SETTINGS))],
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
