@@ -34,6 +34,8 @@ class Upstream:
     api_key: str | None = field(default=None, repr=False)
     slots: int | None = None
     """The most requests that it is given at once; None: as many as turn out to help, up to a bound for all."""
+    lacks: frozenset[str] = frozenset()
+    """What it cannot carry of a request's body, named as in `domain.bodies.carry`."""
 
 
 @dataclass(frozen=True, slots=True)

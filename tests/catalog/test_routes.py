@@ -209,6 +209,15 @@ async def test_the_deployment_is_told_what_keeps_a_model_from_running(
     assert set((await blocked()).values()) == {"disk_full"}
 
 
+async def test_what_the_operator_says_that_an_upstream_lacks_is_told_of_each_of_its_models(
+    store: Store, life: Life, route: UpstreamRoute, upstream: Upstream
+) -> None:
+    poor = UpstreamRoute(upstream.url, lacks={"tools", "logprobs"}, most_reply_bytes=lambda: MOST)
+    await Routes([route, poor]).round(store, life)
+    assert [s.lacks for s in await list_served(store)] == [("logprobs", "tools")]
+    await poor.close()
+
+
 async def test_an_upstream_that_never_answered_is_told_to_be_unreachable(store: Store, life: Life) -> None:
     dead = UpstreamRoute("http://127.0.0.1:9", most_reply_bytes=lambda: MOST)
     await Routes([dead]).round(store, life)

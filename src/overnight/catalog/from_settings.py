@@ -89,7 +89,13 @@ def routes_of(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
     for upstream in settings.upstreams:
         try:
             routes.append(
-                UpstreamRoute(upstream.url, api_key=upstream.api_key, slots=upstream.slots, most_reply_bytes=most)
+                UpstreamRoute(
+                    upstream.url,
+                    api_key=upstream.api_key,
+                    slots=upstream.slots,
+                    lacks=upstream.lacks,
+                    most_reply_bytes=most,
+                )
             )
         except ValueError as e:
             raise Unusable(f"--upstream cannot be used: {e}") from None

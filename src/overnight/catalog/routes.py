@@ -38,14 +38,17 @@ class Routes:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """What all routes together offer, each model once; it is blocked where all that offer it are."""
+        """What all routes together offer, each model once.
+
+        It is blocked where all that offer it are, and lacks what any of them does: a request may go to each.
+        """
         found: dict[str, Offer] = {}
         for route in self._routes:
             blocked = self.all_blocked() or route.blocked
             for offer in route.offers:
-                known = found.setdefault(offer.model, replace(offer, blocked=blocked))
-                if known.blocked and not blocked:
-                    found[offer.model] = replace(known, blocked=None)
+                known = found.get(offer.model, replace(offer, blocked=blocked))
+                lacks = tuple(sorted({*known.lacks, *offer.lacks}))
+                found[offer.model] = replace(known, blocked=known.blocked and blocked, lacks=lacks)
         return tuple(found[model] for model in sorted(found))
 
     def models_of_others(self, route: Route) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from time import monotonic
 
 from overnight.catalog.circuit import Circuit
@@ -32,6 +33,7 @@ class UpstreamRoute(Route):
     """Make it inside the event loop. `url` is the base URL; one without a path gets the usual `/v1`.
 
     How many requests it is given at once is found by `domain.concurrency`, up to `slots` where that is given.
+    `lacks` names what it cannot carry of a body, as `domain.bodies.carry` does.
 
     ValueError when the URL cannot be called.
     """
@@ -42,6 +44,7 @@ class UpstreamRoute(Route):
         *,
         api_key: str | None = None,
         slots: int | None = None,
+        lacks: Iterable[str] = (),
         ca_file: str | None = None,
         most_reply_bytes: Callable[[], int],
     ) -> None:
@@ -57,6 +60,7 @@ class UpstreamRoute(Route):
         self._inquiry = Inquiry(endpoint)
         self._pool = Pool(endpoint, most_connections=bounds.most + 16, most_reply_bytes=most_reply_bytes)
         self._circuit = Circuit()
+        self._lacks = tuple(sorted(lacks))
         self._offers: tuple[Offer, ...] = ()
         self._listed_at = _NEVER
         self._is_silent = False
@@ -133,7 +137,7 @@ class UpstreamRoute(Route):
         self._is_silent = listed is None
         if listed is not None:
             self._listed_at = monotonic()
-        offers = listed or self._offers or _ANY_MODEL
+        offers = tuple(replace(offer, lacks=self._lacks) for offer in listed or self._offers or _ANY_MODEL)
         if offers == self._offers:
             return False
         self._offers = offers

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight.domain.bodies import is_field
 from overnight.domain.limits import Limits
 from overnight.engine.names import Engine
 from overnight.settings import Settings, Upstream, data_dir
@@ -67,6 +68,16 @@ UpstreamSlots = Annotated[
         "--upstream-slots",
         min=1,
         help="The most requests each upstream is given at once. (default: found while it runs, up to 1,024)",
+        rich_help_panel=HOSTING,
+    ),
+]
+UpstreamLacks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--upstream-lacks",
+        metavar="FIELD",
+        help="A field of bodies that the upstreams would drop or fail on, such as logprobs, messages.image_url or"
+        " tools.custom: a batch that needs it is refused by its name. Repeatable.",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -131,6 +142,7 @@ def settings(
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
     upstream_slots: UpstreamSlots = None,
+    upstream_lacks: UpstreamLacks = None,
     engine: EngineName = None,
     engine_arg: EngineArgs = None,
     vllm: Vllm = None,
@@ -142,12 +154,13 @@ def settings(
 ) -> Settings:
     """What a process is started with, from the options of a command."""
     key = os.environ.get("OVERNIGHT_UPSTREAM_KEY") or None
+    lacks = _fields(upstream_lacks or [])
     return Settings(
         data_dir=data_dir(data),
         database_url=database_url,
         postgres_bin=postgres_bin,
         models=tuple(model or ()),
-        upstreams=tuple(Upstream(url, key, upstream_slots) for url in upstream or ()),
+        upstreams=tuple(Upstream(url, key, upstream_slots, lacks) for url in upstream or ()),
         engine=engine,
         engine_args=tuple(engine_arg or ()),
         vllm=vllm,
@@ -156,6 +169,13 @@ def settings(
         context_length=context_length,
         limits=Limits(slots=max_pool_size, intake=max_intake),
     )
+
+
+def _fields(names: list[str]) -> frozenset[str]:
+    for name in names:
+        if not is_field(name):
+            raise typer.BadParameter(f"{name!r} is no field of any body.", param_hint="--upstream-lacks")
+    return frozenset(names)
 
 
 def hosted(command: Callable[..., None], *, without: Collection[str] = ()) -> Callable[..., None]:

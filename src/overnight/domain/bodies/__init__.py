@@ -6,12 +6,13 @@ the common ones of vLLM and llama.cpp. Whether a model or a server supports a fi
 
 from __future__ import annotations
 
+from overnight.domain.bodies.carry import FORMS
 from overnight.domain.bodies.chat import CHAT
 from overnight.domain.bodies.completions import COMPLETION
 from overnight.domain.bodies.embeddings import EMBEDDING
 from overnight.domain.bodies.kinds import Kind, Wrong
 
-__all__ = ["BODIES", "Kind", "Wrong"]
+__all__ = ["BODIES", "Kind", "Wrong", "is_field"]
 
 BODIES: dict[str, Kind] = {
     "/v1/chat/completions": CHAT,
@@ -19,3 +20,9 @@ BODIES: dict[str, Kind] = {
     "/v1/embeddings": EMBEDDING,
 }
 """By the url of a line."""
+
+
+def is_field(name: str) -> bool:
+    """Whether a name means something that a server may lack: a field of some body, or a form as in `carry.Lacks`."""
+    place, _, form = name.partition(".")
+    return any(name in kind.schema["properties"] for kind in BODIES.values()) or bool(form and place in FORMS)

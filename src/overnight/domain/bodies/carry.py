@@ -69,3 +69,6 @@ def _in_modalities(raw: msgspec.Raw, lacks: Lacks) -> tuple[str, str] | None:
 
 
 _INSIDE = {"messages": _in_messages, "tools": _in_tools, "modalities": _in_modalities}
+
+FORMS = frozenset(_INSIDE)
+"""Fields of which a server may lack some forms only."""
