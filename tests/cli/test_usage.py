@@ -22,6 +22,11 @@ from overnight.cli.app import run
         ("list more words", "There is no place for more words."),
         ("submit nowhere.jsonl", "'nowhere.jsonl' does not exist."),
         ("submit --param top_k=many nowhere.jsonl", "--param: 'many' is not a number."),
+        ("list --server ftp://x", "--server: 'ftp://x' is no address of a server, such as http://127.0.0.1:10900."),
+        (
+            "run in.jsonl -o x --server http://",
+            "--server: 'http://' is no address of a server, such as http://127.0.0.1:10900.",
+        ),
         ("settings set BATCH_ENABLED maybe", "BATCH_ENABLED must be on or off, not 'maybe'."),
     ],
 )

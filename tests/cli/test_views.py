@@ -6,14 +6,17 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
 from overnight.cli import output
+from overnight.cli.app import run
 from overnight.cli.overview import Overview
-from overnight.cli.progress import Bars, Counts
+from overnight.cli.progress import Bars, Counts, stage_of
+from overnight.cli.show import describe
+from overnight.client import ConnectionFailed, ServerFault
 from tests.cli.conftest import Shell, write
 from tests.process import chat
 
@@ -127,6 +130,51 @@ def test_watch_shows_everything_or_one_batch_to_people_and_to_programs(shell: Sh
     assert (code, found["health"], found["batches"][0]["id"]) == (0, {"status": "healthy"}, one)
     code, out, _ = shell("watch", one, "--json")
     assert (code, json.loads(out)["status"]) == (0, "completed")
+
+
+class Away:
+    """A client whose server is away for a few looks."""
+
+    def __init__(self, *looks: dict[str, Any] | Exception) -> None:
+        self.looks = list(looks)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get_batch(self, _: str) -> dict[str, Any]:
+        look = self.looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+
+@pytest.mark.parametrize("away", [ConnectionFailed("gone"), ServerFault(503, "unhealthy", "It starts.")])
+def test_watching_a_batch_outlives_a_server_that_is_started_anew(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], away: Exception
+) -> None:
+    ended = batch("failed", status_details=None)
+    client = Away(batch("in_progress"), away, away, ended)
+    monkeypatch.setattr("overnight.cli.watch.client", lambda _: client)
+    monkeypatch.setattr("overnight.cli.watch.time.sleep", lambda _: None)
+
+    code = run(["watch", ID, "--json"])
+
+    assert (code, client.looks) == (1, [])
+    assert [json.loads(line)["status"] for line in capfd.readouterr().out.splitlines()] == ["in_progress", "failed"]
+
+
+def test_a_batch_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    progress = {"waiting": 3, "running": 0, "estimated_finish_at": None, "waiting_for": "server_loading"}
+    held = batch("in_progress", progress=progress)
+    facts = ("model", "endpoint", "input_file_id", "output_file_id", "error_file_id", "created_at", "expires_at")
+
+    describe({**dict.fromkeys(facts), **held})
+
+    assert stage_of(held) == "waiting (server_loading)"
+    assert "the model is loading" in capfd.readouterr().out
 
 
 def test_files_are_listed_shown_downloaded_and_deleted(shell: Shell, tmp_path: Path) -> None:

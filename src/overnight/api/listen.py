@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,9 @@ async def listening(app: Any, host: str, port: int) -> AsyncIterator[str]:
     try:
         bound = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as e:
-        raise Unusable(f"The address {host}:{port} cannot be used ({e.strerror}). Name another with --port.") from None
+        # The text of the error names the address once more.
+        why = os.strerror(e.errno) if e.errno and e.errno > 0 else str(e.strerror)
+        raise Unusable(f"The address {host}:{port} cannot be used ({why}). Name another with --port.") from None
     # Without it, the body of an answer may wait 40 ms for the caller's acknowledgement of the headers.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(

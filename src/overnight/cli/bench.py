@@ -14,7 +14,7 @@ import typer
 from overnight.cli import output
 from overnight.cli.bench_ready import Bench, Plan, ready
 from overnight.cli.bench_report import Measured, report_as_json, tell
-from overnight.cli.connect import Json
+from overnight.cli.connect import Json, checked_address
 from overnight.cli.hosting import hosted
 from overnight.cli.measure import Side, Work, made_up
 from overnight.cli.serve import fetch_models_first, run_loop
@@ -78,7 +78,9 @@ def _bench(
         raise typer.BadParameter("The server that is measured has its own models.", param_hint="--model")
     events.set_up_logging("error")
     plan = Plan(file, requests, seconds, rounds, words, tokens, name)
-    if server is None:
+    if server is not None:
+        checked_address(server)
+    else:
         fetch_models_first(settings)
     try:
         found = run_loop(_measure(plan, server, settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+import httpx
 import typer
 
 from overnight.client import Client
@@ -23,8 +24,24 @@ BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of the batch, 
 
 
 def server_address(given: str | None) -> str:
-    """The server that a command is for: as given, else `$OVERNIGHT_SERVER`, else the default address."""
-    return given or os.environ.get("OVERNIGHT_SERVER") or DEFAULT_SERVER
+    """The server that a command is for: as given, else `$OVERNIGHT_SERVER`, else the default address.
+
+    Raises BadParameter for what is no address.
+    """
+    return checked_address(given or os.environ.get("OVERNIGHT_SERVER") or DEFAULT_SERVER)
+
+
+def checked_address(given: str) -> str:
+    """An address that can be called. Raises BadParameter for what is none."""
+    try:
+        url = httpx.URL(given if "://" in given else f"http://{given}")
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise typer.BadParameter(
+            f"{given!r} is no address of a server, such as {DEFAULT_SERVER}.", param_hint="--server"
+        )
+    return given
 
 
 def client(given: str | None) -> Client:

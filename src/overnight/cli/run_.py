@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import Json
+from overnight.cli.connect import Json, checked_address
 from overnight.cli.follow import Course, Following, stage, total
 from overnight.cli.gather import write_answers
 from overnight.cli.hosting import hosted
@@ -84,6 +84,7 @@ def run(
         raise typer.BadParameter("it says otherwise than --again: name one of them.", param_hint="--retry-failed")
     if server is None and not settings.models and not settings.upstreams:
         server = os.environ.get("OVERNIGHT_SERVER") or None
+    server = checked_address(server) if server else None
     events.set_up_logging(read_log_level(log_level))
     defaults = read_parameters(param or [])
     with read_inputs(files) as inputs:

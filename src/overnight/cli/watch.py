@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from rich.live import Live
 
 from overnight.cli import output
 from overnight.cli.connect import Json, Server, client
+from overnight.cli.follow import LONGEST_AWAY
 from overnight.cli.overview import Overview, overview, snapshot
 from overnight.cli.progress import bars, counts_of, stage_of
 from overnight.cli.show import describe
 from overnight.client import Client
+from overnight.client.errors import ConnectionFailed, ServerFault
 from overnight.domain.states import FINAL
 
 
@@ -43,14 +46,14 @@ def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -
         output.as_line(found)
         while found["status"] not in FINAL and not once:
             time.sleep(every)
-            found = c.get_batch(batch)
+            found = _look_again(c, batch, every, lambda _: None)
             output.as_line(found)
     else:
         with bars() as line:
             line.show(counts_of(found), stage_of(found))
             while found["status"] not in FINAL and not once:
                 time.sleep(every)
-                found = c.get_batch(batch)
+                found = _look_again(c, batch, every, line.say)
                 line.show(counts_of(found), stage_of(found))
         describe(found)
         if found["output_file_id"] or found["error_file_id"]:
@@ -58,6 +61,19 @@ def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -
     count = found["request_counts"]
     ended_well = found["status"] == "completed" and count["completed"] == count["total"]
     raise typer.Exit(0 if ended_well or (once and found["status"] not in FINAL) else 1)
+
+
+def _look_again(c: Client, batch: str, every: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """The batch as it is now; a server that is away for a while, as when it is started anew, is waited for."""
+    ends = time.monotonic() + LONGEST_AWAY
+    while True:
+        try:
+            return c.get_batch(batch)
+        except (ConnectionFailed, ServerFault):
+            if time.monotonic() > ends:
+                raise
+            say("waiting for the server")
+            time.sleep(every)
 
 
 def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:

@@ -77,8 +77,14 @@ def resolve_model(named: str) -> ModelFile:
     if is_hub_id(named):
         return _model_of_hub(named)
     raise EngineError(
-        f"No model {named[:200]!r} was found: it is not a file, not a folder and not an installed model package."
+        f"No model {named[:200]!r} was found: it is not a file, not a folder and not an installed model package"
+        f"{_those_installed()}. A model of Hugging Face is named with its owner, such as Qwen/Qwen3-0.6B-GGUF:Q8_0."
     )
+
+
+def _those_installed() -> str:
+    names = sorted(_name(package) for package in distributions() if len(_ggufs_of(package)) == 1)
+    return f" (installed: {', '.join(names)})" if names else ""
 
 
 def default_model() -> ModelFile | None:
