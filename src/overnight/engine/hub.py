@@ -137,9 +137,10 @@ def _from_hub(hub: Any, repository: str, wanted: str | None, revision: str | Non
             " Check its name; for one that is yours, set HF_TOKEN."
         ) from None
     except (hub.errors.HfHubHTTPError, OSError, RuntimeError, *_network_errors()) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
         raise EngineError(
             f"{repository} is not in the cache ({hub.constants.HF_HUB_CACHE}), and {hub.constants.ENDPOINT} cannot be"
-            f" used ({type(error).__name__}). Try again with a network, or name a file with --model."
+            f" used ({why}). Try again with a network, or name a file with --model."
         ) from error
 
 
