@@ -112,6 +112,12 @@ async def find_byte(store: Store, batch: int, kind: int, skipped: int) -> int:
     row = await store.row(_SQL["find_segment_of_line"], batch=batch, kind=kind, skipped=skipped)
     if row is None:
         raise LookupError(f"stream {kind} of batch {batch} has no line {skipped}")
-    lines = zstd.decompress(row["data"]).split(b"\n", skipped - row["lines_before"])
-    starts: int = row["starts"]
-    return starts + sum(len(line) + 1 for line in lines[:-1])
+    left = skipped - row["lines_before"]
+    found: int = row["starts"]
+    for piece in zstd.read(row["data"], 0, row["bytes"]):
+        ends = piece.count(b"\n")
+        if ends >= left:
+            break
+        left -= ends
+        found += len(piece)
+    return found + sum(len(line) + 1 for line in piece.split(b"\n", left)[:-1])

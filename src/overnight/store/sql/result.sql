@@ -70,7 +70,7 @@ LEFT JOIN LATERAL (
 
 -- name: find_segment_of_line
 -- The segment of a result stream that holds its line `skipped`; callers who go on ask for one near the end.
-SELECT starts, lines_before, data
+SELECT starts, bytes, lines_before, data
 FROM segment
 WHERE batch = :batch AND kind = :kind AND lines_before <= :skipped
 ORDER BY starts DESC
