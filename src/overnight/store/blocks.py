@@ -14,7 +14,7 @@ from overnight.store.statements import load
 
 _SQL = load("block")
 
-_COLUMNS = ("batch", "seq", "model", "state", "count", "lines", "ids", "data")
+_COLUMNS = ("batch", "seq", "model", "state", "count", "first", "last", "lines", "ids", "data")
 DELETED_AT_ONCE = 64
 WRITTEN_AT_ONCE = 32
 READ_AT_ONCE = 4
@@ -47,10 +47,13 @@ async def write(session: Session, batch: int, model: str, first: int, blocks: li
         "block",
         columns=_COLUMNS,
         records=[
-            (batch, first + i, model, "ready", len(block.lines), block.lines, block.ids, block.data)
+            (
+                batch, first + i, model, "ready", len(block.lines), min(block.lines), max(block.lines), block.lines,
+                block.ids, block.data,
+            )
             for i, block in enumerate(blocks)
         ],
-    )
+    )  # fmt: skip
 
 
 async def write_all(session: Session, batch: int, blocks: Sequence[tuple[str, Packed]]) -> None:

@@ -36,9 +36,9 @@ class Result:
     text: bytes
 
 
-async def find_streams(session: Session, owner: int, batch_id: UUID) -> Row | None:
-    """Where a batch stands, and how much its two result streams hold."""
-    return await session.row(_SQL["find_streams"], owner=owner, id=batch_id)
+async def find_streams(session: Session, owner: int, batch_id: UUID, line: int | None = None) -> Row | None:
+    """Where a batch stands, how much its two result streams hold, and whether a line of it has an answer."""
+    return await session.row(_SQL["find_streams"], owner=owner, id=batch_id, line=line)
 
 
 async def answers(
@@ -52,11 +52,6 @@ async def answers(
         _SQL["list_answers"], batch=batch, first=first, last=last, most=most, most_bytes=FRAME_BYTES_AT_ONCE
     )
     return _open(rows), len(rows)
-
-
-async def has_answer(session: Session, batch: int, line: int) -> bool:
-    """Whether a line is answered."""
-    return await session.row(_SQL["has_answer"], batch=batch, line=line) is not None
 
 
 async def find_answer_after(store: Store, batch: int, skipped: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -76,7 +77,8 @@ async def read(session: Session, batch: int, start: int, most: int) -> list[tupl
         lines: Sequence[int] = row["lines"] or range(row["first"], row["first"] + row["count"])
         if lines[-1] < start:
             continue
-        found += [named for named in zip(lines, _decode(zstd.decompress(row["ids"])), strict=True) if named[0] >= start]
+        at = bisect_left(lines, start)
+        found += zip(lines[at:], _decode(zstd.decompress(row["ids"]))[at:], strict=True)
         if len(found) >= most:
             break
     return found
