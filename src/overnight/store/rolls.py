@@ -58,7 +58,11 @@ class Writer:
             self._pack()
         if self._packed:
             rows = [(batch, row.first, row.count, row.lines, row.ids) for row in self._packed]
-            await session.connection.copy_records_to_table("roll", columns=_COLUMNS, records=rows)
+            if len(rows) == 1:
+                # A small batch: copying asks for the table's columns first, each time.
+                await session.run(_SQL["insert_roll"], **dict(zip(_COLUMNS, rows[0], strict=True)))
+            else:
+                await session.connection.copy_records_to_table("roll", columns=_COLUMNS, records=rows)
             self._packed = []
 
     def _pack(self) -> None:

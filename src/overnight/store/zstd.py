@@ -63,6 +63,8 @@ def read(frames: bytes, start: int, stop: int) -> Iterator[bytes]:
 
     Raises Damaged, also where there is less text. Other frames may be opened in between.
     """
+    if start == stop:
+        return
     try:
         at, skipped = _find_frame(frames, start) if start else (0, 0)
         # A context of its own, for a reader keeps its place in it.
