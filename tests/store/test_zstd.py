@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -41,6 +43,22 @@ def test_frames_are_opened_in_between_by_others() -> None:
     assert zstd.decompress(FRAMES[3]) == TEXTS[3]
     assert read(STORED, 7, 70) == WHOLE[7:70]
     assert got + b"".join(pieces) == WHOLE
+
+
+def test_threads_do_not_share_a_context() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        opened = list(threads.map(lambda n: zstd.decompress(FRAMES[n % 5]) == TEXTS[n % 5], range(400)))
+        contexts = set(threads.map(_context_once_all_are_here, range(4)))
+    assert all(opened)
+    assert len(contexts) == 4
+
+
+_all_here = Barrier(4, timeout=10)
+
+
+def _context_once_all_are_here(_: int) -> int:
+    _all_here.wait()
+    return id(zstd._contexts.decompressor)
 
 
 def test_frames_before_the_part_are_not_opened() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import zstandard
 
@@ -28,12 +27,8 @@ class Damaged(Exception):
     """What was stored cannot be opened any more."""
 
 
-@dataclass(slots=True)
 class _Contexts(threading.local):
-    """A context serves one thread at a time, for it lets others run while it works."""
-
-    compressor: zstandard.ZstdCompressor
-    decompressor: zstandard.ZstdDecompressor
+    """A context serves one thread at a time, for it lets others run while it works. Slots would be shared by all."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
