@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from uuid import uuid4
 
+import httpx
 import msgspec
+import pytest
 
 from overnight.batches import create as creating
 from overnight.batches.cancel import cancel
@@ -101,6 +103,23 @@ async def test_an_interrupted_download_of_output_goes_on_by_its_etag(served_app:
     whole = await served_app.http.get(path, params={"offset": 1}, headers=resume)
     assert whole.status_code == 200
     assert whole.content.startswith(first.content)
+
+
+async def test_an_output_that_cannot_be_opened_is_an_error_and_half_of_it_no_download(served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    batch = await make.running(lines(40))
+    await make.answer(batch, range(20))
+    await make.answer(batch, range(20, 40))
+    path = f"/v1/batches/{batch.public_id}/output.jsonl"
+    whole = (await served_app.http.get(path)).content
+    await make.run("UPDATE segment SET data = substring(data FOR 60) WHERE batch = $1 AND starts > 0", batch.no)
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        await served_app.http.get(path)
+    behind = await served_app.http.get(path, headers={"range": f"bytes={len(whole) - 5}-"})
+    assert (behind.status_code, behind.json()["error"]["code"]) == (500, "internal_error")
+    before = await served_app.http.get(path, headers={"range": "bytes=3-50"})
+    assert (before.status_code, before.content) == (206, whole[3:51])
 
 
 async def test_results_come_in_the_order_of_submission_once_the_batch_has_ended(served_app: ServedApp) -> None:

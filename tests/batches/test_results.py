@@ -132,6 +132,23 @@ async def test_a_request_runs_from_the_moment_it_was_written_down_until_it_faile
     assert [row["status"] for row in (await page(make, batch))["data"]] == ["queued"] * 4
 
 
+async def test_a_running_request_is_found_in_the_block_that_can_hold_it_and_in_those_of_before(make: Factory) -> None:
+    batch = await make.running(lines(600))
+    blocks = {number: block for block in await make.lease(batch) for number in block.lines}
+    for no, number in enumerate((0, 599)):
+        await write_down(make, batch, blocks[number].seq, [number], no=no)
+    spans = await make.value("SELECT array_agg(last - first + 1 ORDER BY seq) FROM block WHERE batch = $1", batch.no)
+    assert len(spans) == 3
+    assert sum(spans) == 600
+
+    async def running() -> list[str]:
+        return [row["custom_id"] for row in await through(make, batch, 90) if row["status"] == "running"]
+
+    assert await running() == ["r0", "r599"]
+    await make.run("UPDATE block SET first = NULL, last = NULL")
+    assert await running() == ["r0", "r599"]
+
+
 async def test_a_try_that_did_not_count_is_neither_an_attempt_nor_an_error(make: Factory) -> None:
     batch = await make.running(lines(1))
     await fail(make, batch, 0, counted=False)

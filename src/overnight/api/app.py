@@ -35,7 +35,7 @@ def create_app(deps: Deps) -> App:
     app = Litestar(
         # Those for OPTIONS come first: the framework adds its own to a path that has none yet.
         route_handlers=[*options.of_all(HANDLERS), *HANDLERS],
-        guards=[refuse_if_off],
+        before_request=refuse_if_off,
         state=State({"deps": deps, "document": _written_document}),
         exception_handlers={Exception: errors.answer},
         openapi_config=None,

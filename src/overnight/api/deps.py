@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from litestar import Request as LitestarRequest
-from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.enums import HttpMethod
 
@@ -18,7 +17,6 @@ from overnight.store.life import Life
 from overnight.store.pool import Store
 
 Request: TypeAlias = LitestarRequest[Any, Any, State]
-Connection: TypeAlias = ASGIConnection[Any, Any, Any, State]
 
 OF_BATCHES = ("/v1/batches", "/v1/files", "/v1/uploads")
 """Where the paths begin that an operator may turn off."""
@@ -60,8 +58,10 @@ def refuse_if_disk_is_low(deps: Deps) -> None:
         raise InsufficientStorage("The server's disk is almost full, and nothing was stored. Free some space first.")
 
 
-def refuse_if_off(connection: Connection, _: object) -> None:
-    """Raise BatchesOff for a route of batches, files or uploads while the operator does not serve them."""
-    found: Deps = connection.app.state.deps
-    if not found.limits.enabled and connection.scope["path"].startswith(OF_BATCHES):
+async def refuse_if_off(request: Request) -> None:
+    """Raise BatchesOff for a route of batches, files or uploads while the operator does not serve them.
+
+    Waits for nothing. It is async because Litestar hands a plain function to a thread, for every call.
+    """
+    if not deps_of(request).limits.enabled and request.scope["path"].startswith(OF_BATCHES):
         raise BatchesOff("Batch inference is turned off on this server. What was stored is kept; ask the operator.")

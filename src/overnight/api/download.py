@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from litestar import Response
 from litestar.enums import HttpMethod
-from litestar.response import Stream
 
 from overnight.api import errors
 from overnight.api.deps import Request
+from overnight.api.pieces import Pieces
 from overnight.domain.errors import RangeNotSatisfiable
 
 MEDIA_TYPE = "application/jsonl; charset=utf-8"
@@ -54,7 +54,7 @@ def download(
     if wanted is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     status = 200 if wanted is None else 206
-    return Stream(read(start, stop), status_code=status, headers=headers, media_type=MEDIA_TYPE)
+    return Pieces(read(start, stop), status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def wanted_range(header: str | None, size: int) -> tuple[int, int] | None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from litestar import Response, route
 from litestar.enums import HttpMethod
-from litestar.response import Stream
 
 from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.deps import READ, Request, deps_of
 from overnight.api.download import MEDIA_TYPE, disposition, download
+from overnight.api.pieces import Pieces
 from overnight.batches import output, results, unfinished
 
 PAGE = 100
@@ -52,7 +52,7 @@ def _send_submitted(request: Request, found: output.Submitted) -> Response[Any]:
         headers["content-length"] = str(found.size)
     if request.method == HttpMethod.HEAD:
         return Response(b"", status_code=200, headers=headers, media_type=MEDIA_TYPE)
-    return Stream(found.read(), status_code=200, headers=headers, media_type=MEDIA_TYPE)
+    return Pieces(found.read(), status_code=200, headers=headers, media_type=MEDIA_TYPE)
 
 
 @route("/v1/batches/{batch_id:str}/unfinished.jsonl", http_method=READ, status_code=200)
@@ -63,7 +63,7 @@ async def show_unfinished(request: Request) -> Response[Any]:
     headers = {"content-disposition": disposition(found.filename)}
     if request.method == HttpMethod.HEAD:
         return Response(b"", status_code=200, headers=headers, media_type=MEDIA_TYPE)
-    return Stream(found.read(), status_code=200, headers=headers, media_type=MEDIA_TYPE)
+    return Pieces(found.read(), status_code=200, headers=headers, media_type=MEDIA_TYPE)
 
 
 ROUTES = [list_results, show_output, show_unfinished]

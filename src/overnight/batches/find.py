@@ -35,7 +35,7 @@ async def get(store: Store, owner: int, batch_id: str) -> BatchView:
 async def in_session(session: Session, owner: int, batch_id: UUID) -> BatchView | None:
     """Return a batch as this connection sees it; None where this owner has none of the id."""
     row = await batches.find(session, owner, batch_id)
-    return None if row is None else (await _views(session, [row]))[0]
+    return None if row is None else of_row(row, row)
 
 
 async def retry_under_way(session: Session, owner: int, batch_id: UUID) -> BatchView | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from overnight.batches import find
 from overnight.domain import ids
 from overnight.domain.errors import InvalidParameter
+from overnight.domain.limits import KIB
 from overnight.domain.states import FINAL
 from overnight.store import answers, results
 from overnight.store.answers import OUTPUT
@@ -17,6 +18,9 @@ from overnight.store.pool import Row, Store
 
 AT_ONCE = 500
 """Results in the order of submission that are looked up together."""
+
+JOINED_BYTES = 64 * KIB
+"""Such lines are sent together: what it takes to send a piece is the same for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,18 @@ class Submitted:
                 found, count = await results.answers(session, batch, first, AT_ONCE)
             if not count:
                 break
+            joined = bytearray()
             for answer in found:
                 sent += 1
                 first = answer.line + 1
-                yield answer.text + b"\n"
-                await asyncio.sleep(0)
+                joined += answer.text
+                joined += b"\n"
+                if len(joined) >= JOINED_BYTES:
+                    yield bytes(joined)
+                    joined.clear()
+                    await asyncio.sleep(0)
+            if joined:
+                yield bytes(joined)
         if sent < total:
             raise FileGone
 

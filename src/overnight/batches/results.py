@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import msgspec
 
@@ -61,16 +63,20 @@ async def page(store: Store, owner: int, batch_id: str, *, limit: int, after: st
     known = ids.read(ids.BATCH, batch_id)
     if known is None:
         raise find.not_found(batch_id)
+    line = None if after is None else _line_of(known, after)
     async with store.session() as session:
-        batch = await results.find_streams(session, owner, known)
+        batch = await results.find_streams(session, owner, known, line)
         if batch is None:
             raise find.not_found(batch_id)
-        last = -1 if after is None else await _line_of(session, batch, after)
         if batch["status"] in FINAL:
-            return await _answered(session, batch, last + 1, limit)
-        if not _is_accepted(batch):
-            return Page()
-        return await _all(session, batch, last + 1, limit)
+            if after is not None and not batch["has_answer"]:
+                raise _not_there()
+            return await _answered(session, batch, 0 if line is None else line + 1, limit)
+        # Each request of a batch that goes on is in its roll, the one before the page too.
+        named = await rolls.read(session, batch["no"], line or 0, limit + 2) if _is_accepted(batch) else []
+        if after is not None and (not named or named.pop(0)[0] != line):
+            raise _not_there()
+        return await _all(session, batch, named[: limit + 1], limit)
 
 
 def _is_accepted(batch: Row) -> bool:
@@ -78,14 +84,14 @@ def _is_accepted(batch: Row) -> bool:
     return batch["in_progress_at"] is not None or batch["source"] == "direct"
 
 
-async def _line_of(session: Session, batch: Row, after: str) -> int:
-    line = ids.line_of(batch["id"], after)
-    if line is not None and line <= results.LAST_LINE:
-        if await results.has_answer(session, batch["no"], line):
-            return line
-        if _is_accepted(batch) and line in dict(await rolls.read(session, batch["no"], line, 1)):
-            return line
-    raise InvalidParameter("`after` is not the id of one of this batch's requests.", param="after")
+def _line_of(batch_id: UUID, after: str) -> int | None:
+    """The line that a request's id names; None where no request of the batch can have it."""
+    line = ids.line_of(batch_id, after)
+    return line if line is not None and line <= results.LAST_LINE else None
+
+
+def _not_there() -> InvalidParameter:
+    return InvalidParameter("`after` is not the id of one of this batch's requests.", param="after")
 
 
 async def _answered(session: Session, batch: Row, first: int, limit: int) -> Page:
@@ -100,9 +106,8 @@ async def _answered(session: Session, batch: Row, first: int, limit: int) -> Pag
     return shown
 
 
-async def _all(session: Session, batch: Row, first: int, limit: int) -> Page:
-    """A page of a batch that goes on: its requests by the roll, with the answers that are there."""
-    named = await rolls.read(session, batch["no"], first, limit + 1)
+async def _all(session: Session, batch: Row, named: Sequence[tuple[int, str]], limit: int) -> Page:
+    """A page of a batch that goes on: its requests as the roll names them, with the answers that are there."""
     asked = named[:limit]
     shown = Page()
     if not asked:

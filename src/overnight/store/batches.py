@@ -114,7 +114,7 @@ async def create(
 
 
 async def find(session: Session, owner: int, batch_id: UUID) -> Row | None:
-    """An owner's batch."""
+    """An owner's batch, with what `measure_progress` says of it."""
     return await session.row(_SQL["find_batch"], owner=owner, id=batch_id)
 
 
@@ -172,7 +172,7 @@ async def page(
 
 
 async def measure_progress(session: Session, batches: Sequence[int]) -> dict[int, Row]:
-    """For unfinished batches: number → `running`, `ahead`. What is exact is said at the statement."""
+    """For unfinished batches: number → `running`, `ahead`. What is exact is said at `progress_of`."""
     if not batches:
         return {}
     return {row["no"]: row for row in await session.rows(_SQL["measure_progress"], batches=list(batches))}

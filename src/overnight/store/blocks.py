@@ -14,7 +14,7 @@ from overnight.store.statements import load
 
 _SQL = load("block")
 
-_COLUMNS = ("batch", "seq", "model", "state", "count", "lines", "ids", "data")
+_COLUMNS = ("batch", "seq", "model", "state", "count", "first", "last", "lines", "ids", "data")
 DELETED_AT_ONCE = 64
 WRITTEN_AT_ONCE = 32
 READ_AT_ONCE = 4
@@ -43,14 +43,18 @@ def unpack(data: bytes) -> list[bytes]:
 
 async def write(session: Session, batch: int, model: str, first: int, blocks: list[Packed]) -> None:
     """Store new blocks, numbered from `first`; the caller's transaction holds the batch."""
-    await session.connection.copy_records_to_table(
-        "block",
-        columns=_COLUMNS,
-        records=[
-            (batch, first + i, model, "ready", len(block.lines), block.lines, block.ids, block.data)
-            for i, block in enumerate(blocks)
-        ],
-    )
+    rows = [
+        (
+            batch, first + i, model, "ready", len(block.lines), min(block.lines), max(block.lines), block.lines,
+            block.ids, block.data,
+        )
+        for i, block in enumerate(blocks)
+    ]  # fmt: skip
+    if len(rows) == 1:
+        # A small batch: copying asks for the table's columns first, each time.
+        await session.run(_SQL["insert_block"], **dict(zip(_COLUMNS, rows[0], strict=True)))
+    else:
+        await session.connection.copy_records_to_table("block", columns=_COLUMNS, records=rows)
 
 
 async def write_all(session: Session, batch: int, blocks: Sequence[tuple[str, Packed]]) -> None:

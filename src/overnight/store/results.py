@@ -36,9 +36,9 @@ class Result:
     text: bytes
 
 
-async def find_streams(session: Session, owner: int, batch_id: UUID) -> Row | None:
-    """Where a batch stands, and how much its two result streams hold."""
-    return await session.row(_SQL["find_streams"], owner=owner, id=batch_id)
+async def find_streams(session: Session, owner: int, batch_id: UUID, line: int | None = None) -> Row | None:
+    """Where a batch stands, how much its two result streams hold, and whether a line of it has an answer."""
+    return await session.row(_SQL["find_streams"], owner=owner, id=batch_id, line=line)
 
 
 async def answers(
@@ -52,11 +52,6 @@ async def answers(
         _SQL["list_answers"], batch=batch, first=first, last=last, most=most, most_bytes=FRAME_BYTES_AT_ONCE
     )
     return _open(rows), len(rows)
-
-
-async def has_answer(session: Session, batch: int, line: int) -> bool:
-    """Whether a line is answered."""
-    return await session.row(_SQL["has_answer"], batch=batch, line=line) is not None
 
 
 async def find_answer_after(store: Store, batch: int, skipped: int) -> int | None:
@@ -112,6 +107,12 @@ async def find_byte(store: Store, batch: int, kind: int, skipped: int) -> int:
     row = await store.row(_SQL["find_segment_of_line"], batch=batch, kind=kind, skipped=skipped)
     if row is None:
         raise LookupError(f"stream {kind} of batch {batch} has no line {skipped}")
-    lines = zstd.decompress(row["data"]).split(b"\n", skipped - row["lines_before"])
-    starts: int = row["starts"]
-    return starts + sum(len(line) + 1 for line in lines[:-1])
+    left = skipped - row["lines_before"]
+    found: int = row["starts"]
+    for piece in zstd.read(row["data"], 0, row["bytes"]):
+        ends = piece.count(b"\n")
+        if ends >= left:
+            break
+        left -= ends
+        found += len(piece)
+    return found + sum(len(line) + 1 for line in piece.split(b"\n", left)[:-1])

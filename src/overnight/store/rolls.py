@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -57,7 +58,11 @@ class Writer:
             self._pack()
         if self._packed:
             rows = [(batch, row.first, row.count, row.lines, row.ids) for row in self._packed]
-            await session.connection.copy_records_to_table("roll", columns=_COLUMNS, records=rows)
+            if len(rows) == 1:
+                # A small batch: copying asks for the table's columns first, each time.
+                await session.run(_SQL["insert_roll"], **dict(zip(_COLUMNS, rows[0], strict=True)))
+            else:
+                await session.connection.copy_records_to_table("roll", columns=_COLUMNS, records=rows)
             self._packed = []
 
     def _pack(self) -> None:
@@ -76,7 +81,8 @@ async def read(session: Session, batch: int, start: int, most: int) -> list[tupl
         lines: Sequence[int] = row["lines"] or range(row["first"], row["first"] + row["count"])
         if lines[-1] < start:
             continue
-        found += [named for named in zip(lines, _decode(zstd.decompress(row["ids"])), strict=True) if named[0] >= start]
+        at = bisect_left(lines, start)
+        found += zip(lines[at:], _decode(zstd.decompress(row["ids"]))[at:], strict=True)
         if len(found) >= most:
             break
     return found

@@ -54,14 +54,17 @@ FROM today
 RETURNING no, pg_notify('overnight_tidy', '');
 
 -- name: find_batch
--- The whole of one batch, for its owner.
-SELECT no, id, owner, endpoint, status, ends_as, paused, model, input_file_id, output_file_id, error_file_id, retry_of,
-    completion_window, metadata, defaults, total, completed, failed, cancelled,
-    input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost_nano_usd, cost_unknown_attempts,
-    error_code, error_message, errors, created_at, expires_at, in_progress_at, finalizing_at, completed_at, failed_at,
-    expired_at, cancelling_at, cancelled_at, ended_at + retention AS results_expires_at, now() AS now
-FROM batch
-WHERE owner = :owner AND id = :id;
+-- The whole of one batch, for its owner; with its progress, which means nothing for one that has ended.
+SELECT b.no, b.id, b.owner, b.endpoint, b.status, b.ends_as, b.paused, b.model, b.input_file_id, b.output_file_id,
+    b.error_file_id, b.retry_of, b.completion_window, b.metadata, b.defaults, b.total, b.completed, b.failed,
+    b.cancelled, b.input_tokens, b.cached_tokens, b.output_tokens, b.reasoning_tokens, b.cost_nano_usd,
+    b.cost_unknown_attempts, b.error_code, b.error_message, b.errors, b.created_at, b.expires_at, b.in_progress_at,
+    b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at,
+    b.ended_at + b.retention AS results_expires_at, now() AS now, b.paused IS NOT NULL AS is_paused, p.*
+FROM batch b
+LEFT JOIN batch u ON u.no = b.no AND u.ended_at IS NULL
+CROSS JOIN LATERAL progress_of(u.no, u.owner, u.model, u.due) AS p
+WHERE b.owner = :owner AND b.id = :id;
 
 -- name: find_batch_no
 -- The number of a batch, from its public id.
@@ -113,43 +116,9 @@ LIMIT :most;
 
 -- name: measure_progress
 -- For each of some unfinished batches: the requests that may be running, and those that start before its own.
--- `running` is never too low by more than a heartbeat: of the requests in its leased blocks no more run than
--- the workers which hold those blocks say they are running. `ahead` counts its owner's batches of the same model that
--- are due sooner and not paused; for a batch whose model is not known yet, those of all models. Other owners' requests
--- start beside its own, however many they are. The rest is what `domain.waiting` needs.
-SELECT b.no, least(held.requests, held.running)::bigint AS running, coalesce(sooner.requests, 0)::bigint AS ahead,
-    b.paused IS NOT NULL AS is_paused, capped.cap, coalesce(capped.reserve, 0) AS reserve,
-    EXISTS (SELECT FROM model_state m WHERE m.model = b.model AND m.held_until > now()) AS is_queued,
-    ARRAY (
-        SELECT DISTINCT s.blocked
-        FROM served s JOIN worker w ON w.no = s.worker
-        WHERE w.dead_at IS NULL AND (b.model IS NULL OR s.any_model OR s.model = b.model)
-        LIMIT 100
-    ) AS servers
+SELECT b.no, b.paused IS NOT NULL AS is_paused, p.*
 FROM batch b
-CROSS JOIN (
-    SELECT max((value #>> '{}')::integer) FILTER (WHERE name = 'BATCH_MODEL_CONCURRENCY') AS cap,
-        max((value #>> '{}')::integer) FILTER (WHERE name = 'BATCH_INTERACTIVE_RESERVE') AS reserve
-    FROM setting
-    WHERE name IN ('BATCH_MODEL_CONCURRENCY', 'BATCH_INTERACTIVE_RESERVE') AND jsonb_typeof(value) = 'number'
-) AS capped
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(k.requests), 0) AS requests, coalesce(sum(beat.running), 0) AS running
-    FROM (
-        SELECT worker, sum(count) AS requests
-        FROM block
-        WHERE batch = b.no AND state = 'leased'
-        GROUP BY worker
-    ) AS k
-    LEFT JOIN beat ON beat.worker = k.worker
-) AS held
-CROSS JOIN LATERAL (
-    SELECT sum(o.total - o.completed - o.failed - o.cancelled) AS requests
-    FROM batch o
-    WHERE o.owner = b.owner AND o.status IN ('validating', 'in_progress') AND o.ends_as IS NULL AND o.paused IS NULL
-        AND (o.due, o.no) < (b.due, b.no)
-        AND (b.model IS NULL OR o.model = b.model)
-) AS sooner
+CROSS JOIN LATERAL progress_of(b.no, b.owner, b.model, b.due) AS p
 WHERE b.no = ANY (:batches::bigint[]);
 
 -- name: measure_pool

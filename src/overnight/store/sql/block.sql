@@ -1,3 +1,8 @@
+-- name: insert_block
+-- The only block of a small batch, or the last of a large one; more at once are copied.
+INSERT INTO block (batch, seq, model, state, count, first, last, lines, ids, data)
+VALUES (:batch, :seq, :model, :state, :count, :first, :last, :lines, :ids, :data);
+
 -- name: delete_blocks
 -- Some blocks of a batch: one whose check starts over, was refused, or was cancelled before it was done.
 DELETE FROM block

@@ -1,6 +1,7 @@
 -- name: find_streams
--- Where a batch stands, and how much its two result streams hold.
-SELECT no, id, source, status, ends_as, input_file_id, in_progress_at, output_bytes, output_lines, error_bytes, error_lines
+-- Where a batch stands, how much its two result streams hold, and whether a line of it, null for none, is answered.
+SELECT no, id, source, status, ends_as, input_file_id, in_progress_at, output_bytes, output_lines, error_bytes, error_lines,
+    EXISTS (SELECT FROM answer WHERE batch = no AND line = :line::integer) AS has_answer
 FROM batch
 WHERE owner = :owner AND id = :id;
 
@@ -26,10 +27,6 @@ FROM (
 LEFT JOIN segment s ON p.is_first AND s.batch = :batch AND s.kind = p.kind AND s.starts = p.segment
 ORDER BY p.line;
 
--- name: has_answer
--- Whether a line of a batch is answered; in a batch that has ended each one is.
-SELECT line FROM answer WHERE batch = :batch AND line = :line;
-
 -- name: find_answer_after
 -- The line whose answer has so many before it.
 SELECT line FROM answer WHERE batch = :batch ORDER BY line OFFSET :skipped LIMIT 1;
@@ -37,11 +34,16 @@ SELECT line FROM answer WHERE batch = :batch ORDER BY line OFFSET :skipped LIMIT
 -- name: describe_unanswered
 -- Of some lines without an answer: whether each runs, how many tries it used up, and how the last of these failed.
 -- One runs that was written down by the worker that holds its block, more often than failures of it were noted since.
--- The lines are in order; comparing each line of a leased block with the two ends is ten times as fast as with all.
+-- The lines are in order; comparing each line of a leased block with the two ends is ten times as fast as with all, and
+-- most blocks lie wholly before or behind them.
 WITH leased AS MATERIALIZED (
-    SELECT k.seq, k.worker, l.line
-    FROM block k CROSS JOIN unnest(k.lines) AS l (line)
-    WHERE k.batch = :batch AND k.state = 'leased' AND l.line BETWEEN :first AND :last
+    SELECT seq, worker, line
+    FROM (
+        SELECT seq, worker, unnest(lines) AS line
+        FROM block
+        WHERE batch = :batch AND state = 'leased' AND (first IS NULL OR first <= :last AND last >= :first)
+    ) AS k
+    WHERE line BETWEEN :first AND :last
 ), sent AS MATERIALIZED (
     SELECT h.line, count(*) AS times
     FROM attempt a CROSS JOIN unnest(a.lines) AS t (line) JOIN leased h ON h.line = t.line AND h.worker = a.worker
@@ -70,7 +72,7 @@ LEFT JOIN LATERAL (
 
 -- name: find_segment_of_line
 -- The segment of a result stream that holds its line `skipped`; callers who go on ask for one near the end.
-SELECT starts, lines_before, data
+SELECT starts, bytes, lines_before, data
 FROM segment
 WHERE batch = :batch AND kind = :kind AND lines_before <= :skipped
 ORDER BY starts DESC

@@ -1,3 +1,8 @@
+-- name: insert_roll
+-- The only row of a small batch, or the last of a large one; more at once are copied.
+INSERT INTO roll (batch, first, count, lines, ids)
+VALUES (:batch, :first, :count, :lines, :ids);
+
 -- name: list_roll
 -- The names of a batch's requests in the order of their lines, from the row on that holds line `start`.
 SELECT first, count, lines, ids
