@@ -14,6 +14,8 @@ from tests.faults.recorder import Outcome, Send
 from tests.faults.stage import Stage
 
 NEVER_RAN = ("batch_cancelled", "batch_expired", "batch_failed")
+UNREACHED = ("service_unavailable", "upstream_error")
+"""The codes of a request of which the last try found no server, or one that was going."""
 NOTICED = 1.0
 """Seconds between two looks of a worker at the batches that it holds."""
 SAME_MOMENT = 0.25
@@ -48,6 +50,7 @@ async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
             *_unwritten(sends, written[line]),
             *_needless(sends, lives),
             *([] if answer is None else _against_answer(sends, answer, lives)),
+            *([] if answer is None or sends else _unsent(stage, answer, written[line])),
         ]
         problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
     problems += _after_the_end(stage, job, record, written)
@@ -71,8 +74,6 @@ def _needless(sends: list[Send], lives: dict[int, list[Life]]) -> Iterator[str]:
 
 def _against_answer(sends: list[Send], answer: Any, lives: dict[int, list[Life]]) -> Iterator[str]:
     """It was sent before it was answered and not after, and a reply that somebody living heard is its answer."""
-    if answer["code"] not in NEVER_RAN and not sends:
-        yield f"answered ({answer['code']}) and never sent"
     committed = answer["at"].timestamp()
     for send in sends:
         if send.at > committed + SAME_MOMENT:
@@ -80,6 +81,17 @@ def _against_answer(sends: list[Send], answer: Any, lives: dict[int, list[Life]]
         heard = send.outcome is Outcome.ANSWERED and not _lost(send, lives, float("inf"))
         if heard and answer["kind"] != 0:
             yield f"a good reply was given and the answer is {answer['code']}"
+
+
+def _unsent(stage: Stage, answer: Any, written: list[float]) -> Iterator[str]:
+    """What never arrived never ran, or was tried in vain while nothing could arrive."""
+    if answer["code"] in NEVER_RAN:
+        return
+    committed = answer["at"].timestamp() + SAME_MOMENT
+    downs = stage.recorder.downs
+    tried = any(down <= committed and up + SAME_MOMENT >= at for at in written for down, up in downs)
+    if answer["code"] not in UNREACHED or not tried:
+        yield f"answered ({answer['code']}) and never sent"
 
 
 def _after_the_end(stage: Stage, job: Job, record: Record, written: dict[int, list[float]]) -> Iterator[str]:
