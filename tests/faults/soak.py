@@ -18,7 +18,7 @@ import time
 import traceback
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import of_callers, of_model_servers, of_processes, of_the_database
@@ -181,7 +181,7 @@ def main() -> int:
     seconds = float(os.environ.get("SOAK_SECONDS", "3600"))
     if asked := os.environ.get(SEED):
         played = asyncio.run(play_one(int(asked), time.monotonic() + seconds))
-        print(PLAYED + json.dumps(asdict(played)), flush=True)
+        print(PLAYED + json.dumps(vars(played)), flush=True)
         return 1 if played.violations else 0
     soak = Soak(seconds, int(os.environ.get("SOAK_RUNS", "1000000")))
     try:
