@@ -10,6 +10,7 @@ from typing import Any
 
 from overnight.domain import ids
 from tests.faults.job import Job
+from tests.faults.recorder import Outcome
 from tests.faults.sending import Record, check_sends
 from tests.faults.stage import Stage
 from tests.upkeep.orphans import _RULES, _found
@@ -71,6 +72,8 @@ async def _check_job(stage: Stage, job: Job) -> list[str]:
     if not rows:
         return _check_unmade(stage, job)
     row = rows[0]
+    if job.bad is not None:
+        return _check_refused(stage, job, row)
     problems: list[str] = []
     if row["completed"] + row["failed"] + row["cancelled"] != row["total"]:
         problems.append(f"counts of {dict(row)} do not add up")
@@ -89,6 +92,14 @@ def _check_unmade(stage: Stage, job: Job) -> list[str]:
         return [f"{len(sent)} requests were sent of a batch that was refused"] if sent else []
     late = [send for send in sent if send.at > job.deleted_at + stage.dead_after / 2 + 1]
     return [f"{len(late)} requests were sent long after the batch was deleted"] if late else []
+
+
+def _check_refused(stage: Stage, job: Job, row: Any) -> list[str]:
+    """A batch that was refused as a whole."""
+    found = (row["status"], row["total"], row["output_lines"], row["error_lines"])
+    problems = [] if found == ("failed", 0, 0, 0) else [f"a batch with a bad request is {found}"]
+    sent = stage.recorder.of(job.names)
+    return [*problems, *([f"{len(sent)} requests were sent of a batch that was refused"] if sent else [])]
 
 
 async def _check_files(stage: Stage, job: Job, answers: dict[int, Any]) -> list[str]:
@@ -113,9 +124,19 @@ async def _check_files(stage: Stage, job: Job, answers: dict[int, Any]) -> list[
         problems.append("the pages of results do not list all requests in their order")
     for result in results:
         line = lines.get(result["custom_id"])
+        if result["response"] is not None and not _is_right(stage, job, result):
+            problems.append(f"nobody was told what is said to be the response: {result}")
         if line is None or any(line[field] != result[field] for field in ("id", "response", "error")):
             problems.append(f"the results say {result} and the file {line}")
     return problems
+
+
+def _is_right(stage: Stage, job: Job, result: dict[str, Any]) -> bool:
+    """Whether the model server said that, to this request."""
+    name = f"{job.tag}/{result['custom_id']}"
+    said = result["response"]["body"]["choices"][0]["message"]["content"]
+    sends = stage.recorder.sends.get(name, [])
+    return said in {f"{name} for {send.process}" for send in sends if send.outcome is Outcome.ANSWERED}
 
 
 async def _content(stage: Stage, job: Job, shown: dict[str, Any], kind: int, field: str) -> list[bytes]:

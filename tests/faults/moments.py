@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 
+from overnight.domain import ids
 from tests.faults.job import Job
 from tests.faults.stage import Stage
 
 LONGEST_WAIT = 8.0
 """Seconds after which a fault strikes even where fewer requests came than were to come."""
+
+_LEFT = """
+    SELECT status = 'validating' OR total - completed - failed - cancelled > $2
+    FROM batch WHERE id = $1 AND ended_at IS NULL"""
 
 
 class Run:
@@ -36,6 +41,24 @@ class Run:
         except TimeoutError:
             pass
         await asyncio.sleep(self.chance.uniform(0, 0.3))
+
+    async def as_it_ends(self, job: Job) -> None:
+        """Return when a batch has answers to all its requests but for a few: what comes next races with its end."""
+        few = self.chance.choice([0, 0, 1, 5, 20])
+        try:
+            async with asyncio.timeout(LONGEST_WAIT):
+                while await self.stage.value(_LEFT, ids.read(ids.BATCH, job.batch or ""), few):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            pass
+        await asyncio.sleep(self.chance.choice([0, 0, 0.05, 0.2]) * self.chance.random())
+
+    async def some_time_of(self, job: Job) -> None:
+        """Return in the middle of what runs, or as a batch ends."""
+        if self.chance.random() < 0.5:
+            await self.somewhere()
+        else:
+            await self.as_it_ends(job)
 
     async def finish(self) -> None:
         """Undo what is left of the faults, and wait until all batches of the run have ended."""

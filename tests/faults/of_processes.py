@@ -38,6 +38,27 @@ async def kill_the_api(run: Run) -> None:
     await creating
 
 
+async def die_at_the_commit(run: Run) -> None:
+    """kill -9 of the process that is called as it commits a create: before that happened, or before it heard of it."""
+    process = run.stage.processes["a"]
+    await run.somewhere()
+    for after in (True, False):
+        job = run.stage.plan(run.chance.randint(20, 60))
+        creating = asyncio.create_task(run.stage.caller.create(job))
+        process.wire.break_at_commit(f"key-{job.tag}", after=after)
+        try:
+            async with asyncio.timeout(5):
+                await process.wire.broke.wait()
+        except TimeoutError:
+            # It was out of reach for another reason meanwhile.
+            pass
+        run.stage.kill("a")
+        process.wire.break_at_commit("", after=False)
+        await run.stage.start("a")
+        # The caller calls again under the same key: there is one batch in the end.
+        await creating
+
+
 async def two_deaths_in_a_row(run: Run) -> None:
     """A worker is killed, and another one while it takes over what the first one held."""
     first, second = run.chance.sample(run.stage.workers, 2)
@@ -121,6 +142,7 @@ ALL = (
     kill_a_worker,
     kill_all_workers,
     kill_the_api,
+    die_at_the_commit,
     two_deaths_in_a_row,
     freeze,
     freeze_for_a_moment,
