@@ -11,10 +11,11 @@ from typing import Any
 
 from overnight.catalog import circuit
 from overnight.domain import backoff
+from overnight.domain.concurrency import rule
 from overnight.store import life
 
 SHORT = "short"
-DEAD_AFTER = {SHORT: 3.0, "real": 10.0}
+DEAD_AFTER = {SHORT: 4.0, "real": 10.0}
 """Seconds without a heartbeat after which a worker is declared dead."""
 
 _SHORT_TIMES: list[tuple[Any, str, Any]] = [
@@ -26,6 +27,8 @@ _SHORT_TIMES: list[tuple[Any, str, Any]] = [
     (circuit, "LONGEST_PAUSE", 2.0),
     (backoff, "FIRST", timedelta(seconds=0.5)),
     (backoff, "LONGEST", timedelta(seconds=2)),
+    (rule, "REFUSED_PATIENCE", 2.0),
+    (rule, "LONGEST_PAUSE", 2.0),
 ]
 
 

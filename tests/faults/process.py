@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -110,6 +111,14 @@ class Process:
         except subprocess.TimeoutExpired:
             running.kill()
             raise AssertionError(f"{self.name} did not stop within {STOP_WITHIN} s of SIGTERM") from None
+
+    def cut_off(self) -> list[float]:
+        """When it gave up what ran since its heartbeat was not confirmed, in seconds of the wall clock."""
+        shifted = float(self.env.get("SHIFTED_CLOCK", "0"))
+        found = [
+            json.loads(line) for line in self.log.read_bytes().splitlines() if b'"event_name": "worker_cut_off"' in line
+        ]
+        return [datetime.fromisoformat(line["timestamp"]).timestamp() - shifted for line in found]
 
     def uses(self) -> tuple[int, int, int]:
         """Open file descriptors, threads, and memory in MiB."""

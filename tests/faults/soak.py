@@ -169,7 +169,7 @@ class Soak:
                 # It ends what it started, and so does whoever waits for it.
                 process.send_signal(signal.SIGINT)
                 await asyncio.shield(process.wait())
-            self.played.add(found)
+        self.played.add(found)
         print(f"so far {self.played}", flush=True)
 
 
