@@ -20,6 +20,8 @@ MOST_CONNECTIONS = 24
 """Of one process: its pool, the worker's own and the one that listens."""
 MOST_FILES = 140
 """Open at once in an idle process: its connections to the database and to the model server, logs and files."""
+MOST_TASKS = 40
+"""Of an idle process: its loops, and the connections of a caller that has just gone."""
 MOST_GROWTH = 150
 """MiB that a process may grow in a run: what it holds of requests and answers, and what the allocator keeps."""
 
@@ -168,21 +170,24 @@ async def _settle(stage: Stage, problems: list[str]) -> None:
         for what, statement in _NOTHING_HELD.items():
             rows = await stage.sql(statement, *([pids] if "$1" in statement else []))
             held += [f"{what}: {[row[0] for row in rows][:5]}"] if rows else []
-        held += _used(stage)
+        held += await _used(stage)
         if not held:
             return
         await asyncio.sleep(0.2)
     problems += held
 
 
-def _used(stage: Stage) -> list[str]:
+async def _used(stage: Stage) -> list[str]:
     problems = []
     for process in stage.processes.values():
         files, threads, memory = process.uses()
+        tasks = await process.tasks()
         # A process that was started in this run has no baseline of before; it gets one now.
         before = stage.baseline.setdefault(process.pid, (files, threads, memory))
         if process.wire.connections > MOST_CONNECTIONS:
             problems.append(f"{process.name} has {process.wire.connections} connections to the database")
+        if tasks > MOST_TASKS:
+            problems.append(f"{process.name} has {tasks} tasks")
         if files > MOST_FILES or threads > before[1] + 40 or memory > before[2] + MOST_GROWTH:
             problems.append(f"{process.name} uses {(files, threads, memory)} (files, threads, MiB), before {before}")
     return problems

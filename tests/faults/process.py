@@ -30,7 +30,8 @@ class Process:
         self.parts = parts
         self.folder = folder / name
         self.wire = wire
-        self.env = {**os.environ, **env}
+        self._tasks = folder / f"{name}.tasks"
+        self.env = {**os.environ, **env, "OVERNIGHT_FAULTS_TASKS": str(self._tasks)}
         self.upstream = ""
         self.url = ""
         self.running: subprocess.Popen[bytes] | None = None
@@ -119,6 +120,16 @@ class Process:
             json.loads(line) for line in self.log.read_bytes().splitlines() if b'"event_name": "worker_cut_off"' in line
         ]
         return [datetime.fromisoformat(line["timestamp"]).timestamp() - shifted for line in found]
+
+    async def tasks(self) -> int:
+        """How many asyncio tasks it has."""
+        assert self.running is not None
+        self._tasks.unlink(missing_ok=True)
+        self.running.send_signal(signal.SIGUSR2)
+        async with asyncio.timeout(20):
+            while not self._tasks.exists():
+                await asyncio.sleep(0.02)
+        return int(self._tasks.read_text())
 
     def uses(self) -> tuple[int, int, int]:
         """Open file descriptors, threads, and memory in MiB."""
