@@ -75,7 +75,10 @@ async def _check_job(stage: Stage, job: Job) -> list[str]:
         return _check_unmade(stage, job)
     row = rows[0]
     if job.bad is not None:
-        return _check_refused(stage, job, row)
+        return _check_whole(stage, job, row, ("failed", 0, 0))
+    if row["in_progress_at"] is None and job.source == "file":
+        # Cancelled before its file was checked: none of its requests has a name yet.
+        return _check_whole(stage, job, row, ("cancelled", len(job.custom_ids), len(job.custom_ids)))
     problems: list[str] = []
     if row["completed"] + row["failed"] + row["cancelled"] != row["total"]:
         problems.append(f"counts of {dict(row)} do not add up")
@@ -96,12 +99,12 @@ def _check_unmade(stage: Stage, job: Job) -> list[str]:
     return [f"{len(late)} requests were sent long after the batch was deleted"] if late else []
 
 
-def _check_refused(stage: Stage, job: Job, row: Any) -> list[str]:
-    """A batch that was refused as a whole."""
-    found = (row["status"], row["total"], row["output_lines"], row["error_lines"])
-    problems = [] if found == ("failed", 0, 0, 0) else [f"a batch with a bad request is {found}"]
+def _check_whole(stage: Stage, job: Job, row: Any, right: tuple[str, int, int]) -> list[str]:
+    """A batch that ended as a whole before any of its requests might run: `right` are its status and counts."""
+    found = (row["status"], row["total"], row["cancelled"], row["completed"], row["failed"], row["error_lines"])
+    problems = [] if found == (*right, 0, 0, 0) else [f"a batch that never began is {found} instead of {right}"]
     sent = stage.recorder.of(job.names)
-    return [*problems, *([f"{len(sent)} requests were sent of a batch that was refused"] if sent else [])]
+    return [*problems, *([f"{len(sent)} requests were sent of a batch that never began"] if sent else [])]
 
 
 async def _check_files(stage: Stage, job: Job, answers: dict[int, Any]) -> list[str]:
