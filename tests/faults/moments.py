@@ -24,6 +24,8 @@ class Run:
         self.stage = stage
         self.chance = chance
         self.jobs: list[Job] = []
+        self.database_is_well = True
+        """Nothing happens to it, or to the way to it, in this run."""
         self._arrived = stage.recorder.arrived
 
     async def begin(self, batches: int, requests: tuple[int, int]) -> None:

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from overnight.domain import ids
 from tests.faults.moments import Run
 from tests.faults.recorder import Outcome
+from tests.faults.stage import Stage
+
+FOUND_DEAD_WITHIN = 5.0
+"""Seconds after which, at the latest, somebody has seen that a heartbeat is too old."""
 
 
 async def kill_a_worker(run: Run) -> None:
-    """kill -9 of a process that runs requests; it is started again later."""
-    name = run.chance.choice(run.stage.workers).name
+    """kill -9 of a process that runs requests; it is started again later. What it held is free in good time."""
+    process = run.chance.choice(run.stage.workers)
     await run.somewhere()
-    run.stage.kill(name)
+    pid, killed_at = process.pid, time.time()
+    run.stage.kill(process.name)
     await asyncio.sleep(run.chance.uniform(0, 3))
-    await run.stage.start(name)
+    await run.stage.start(process.name)
+    if run.database_is_well:
+        await _is_declared_dead(run.stage, pid, killed_at)
+
+
+async def _is_declared_dead(stage: Stage, pid: int, killed_at: float) -> None:
+    """With the times of a real deployment that is within 15 s."""
+    latest = killed_at + stage.dead_after + FOUND_DEAD_WITHIN
+    dead_at = None
+    while dead_at is None and time.time() < latest + 30:
+        await asyncio.sleep(0.2)
+        dead_at = await stage.value("SELECT dead_at FROM worker WHERE pid = $1 ORDER BY no DESC LIMIT 1", pid)
+    assert dead_at is not None, f"process {pid} was never declared dead"
+    took = dead_at.timestamp() - killed_at
+    assert dead_at.timestamp() <= latest, f"process {pid} was declared dead {took:.1f} s after it was killed"
 
 
 async def kill_all_workers(run: Run) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.faults import of_the_database
 from tests.faults.invariants import check
 from tests.faults.moments import Run
 from tests.faults.stage import Stage, staged
@@ -44,6 +45,7 @@ async def play(
 ) -> dict[str, float]:
     """Let faults happen side by side to batches that run; assert all invariants. Return what took how many seconds."""
     run = Run(stage, chance)
+    run.database_is_well = all(fault.__module__ != of_the_database.__name__ for fault in faults)
     took: dict[str, float] = {}
     with _timed(took, "handed over"):
         await run.begin(batches, requests)
