@@ -38,7 +38,11 @@ _SHORT_TIMES: list[tuple[Any, str, Any]] = [
 def _count_tasks(*_: object) -> None:
     """Write down how many tasks there are, for whoever asks by a signal."""
     file = Path(os.environ["OVERNIGHT_FAULTS_TASKS"])
-    count = len(asyncio.all_tasks(asyncio.get_running_loop()))
+    try:
+        count = len(asyncio.all_tasks(asyncio.get_running_loop()))
+    except RuntimeError:
+        # It has only just begun, or is about to end.
+        return
     file.with_suffix(".new").write_text(str(count))
     file.with_suffix(".new").rename(file)
 

@@ -129,13 +129,14 @@ async def poison(run: Run) -> None:
     name = run.chance.choice(job.names)
     stage.recorder.refused.discard(name)
     stage.recorder.deadly[name] = stage.kill
-    reviving = asyncio.create_task(_keep_alive(run))  # cancelled below
+    ended = asyncio.Event()
+    reviving = asyncio.create_task(_keep_alive(run, ended))  # awaited below
     try:
         await stage.caller.create(job)
         await stage.until_ended(job)
     finally:
-        reviving.cancel()
-        await asyncio.wait([reviving])
+        ended.set()
+        await reviving
         del stage.recorder.deadly[name]
     sends = stage.recorder.sends[name]
     assert all(send.outcome is Outcome.GONE for send in sends), sends
@@ -150,8 +151,8 @@ async def poison(run: Run) -> None:
     assert failed <= {name, *stage.recorder.refused}, f"innocent requests failed: {failed}"
 
 
-async def _keep_alive(run: Run) -> None:
-    while True:
+async def _keep_alive(run: Run, ended: asyncio.Event) -> None:
+    while not ended.is_set():
         for process in run.stage.processes.values():
             if process.running is None:
                 await run.stage.start(process.name)
