@@ -131,13 +131,25 @@ async def test_who_waits_for_a_lock_holds_none_that_comes_later(case: Case) -> N
                 await asyncio.wait([acting])
 
 
+async def first_comes_first(case: Case, act: Callable[[], Coroutine[Any, Any, object]], first: str, rest: str) -> None:
+    """Another connection has the first row of a kind, and can have all others while `act` waits for that one."""
+    async with case.make.open_transaction() as other:
+        await other.connection.execute(first)
+        acting = asyncio.ensure_future(act())
+        await case.make.lock_wait()
+        await other.connection.execute("SET LOCAL lock_timeout = '1ms'")
+        try:
+            await other.connection.execute(rest)
+        except asyncpg.LockNotAvailableError:
+            pytest.fail(f"{act.__name__} waits for one row and holds a later one")
+        acting.cancel()
+        await asyncio.wait([acting])
+
+
 async def test_several_batches_are_locked_by_their_numbers(case: Case) -> None:
-    """Wherever their rows lie: a connection that has the lowest can take all others."""
     make, life = case.make, case.life
-    checking, sealing, running = case.rows["checking"].no, case.rows["sealing"]["no"], case.rows["running"].no
-    low, *others = sorted([checking, sealing, running])
+    low, *others = sorted([case.rows["checking"].no, case.rows["sealing"]["no"], case.rows["running"].no])
     # Its row now lies behind all others, where a scan of the table comes by last.
-    await make.run("UPDATE batch SET model = 'm' WHERE no = $1", low)
     await make.run("UPDATE batch SET validator = $1 WHERE no = $2", life.no, low)
 
     async def note_late() -> None:
@@ -149,14 +161,20 @@ async def test_several_batches_are_locked_by_their_numbers(case: Case) -> None:
             await give_back_batches(session, life.no)
 
     for act in (note_late, give_back):
-        async with make.open_transaction() as other:
-            await other.connection.execute("SELECT FROM batch WHERE no = $1 FOR UPDATE", low)
-            acting = asyncio.ensure_future(act())
-            await make.lock_wait()
-            await other.connection.execute("SET LOCAL lock_timeout = '1ms'")
-            try:
-                await other.connection.execute("SELECT FROM batch WHERE no = ANY ($1) FOR UPDATE", others)
-            except asyncpg.LockNotAvailableError:
-                pytest.fail(f"{act.__name__} waits for a batch and holds one of a higher number")
-            acting.cancel()
-            await asyncio.wait([acting])
+        first = f"SELECT FROM batch WHERE no = {low} FOR UPDATE"
+        await first_comes_first(case, act, first, f"SELECT FROM batch WHERE no <> {low} FOR UPDATE")
+
+
+async def test_several_models_are_locked_by_their_names(case: Case) -> None:
+    async def share_slots() -> None:
+        async with case.make.store.session() as session:
+            await grants.share(session, case.life.no, [Ask(model, 0, 0, 1, 1, 1, 10) for model in ("b", "a")])
+
+    async def hold_models() -> None:
+        async with case.make.store.session() as session:
+            await grants.hold(session, case.life.no, {model: timedelta(seconds=30) for model in ("b", "a")})
+
+    await share_slots()
+    for act in (share_slots, hold_models):
+        first = "SELECT FROM model_state WHERE model = 'a' FOR UPDATE"
+        await first_comes_first(case, act, first, "SELECT FROM model_state WHERE model = 'b' FOR UPDATE")
