@@ -1,4 +1,4 @@
-"""When a fault strikes: somewhere in the middle of what runs, wherever that is this time."""
+"""When a fault strikes: somewhere in the middle of what runs or at its end, wherever that is this time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.faults.stage import Stage
 
 LONGEST_WAIT = 8.0
 """Seconds after which a fault strikes even where fewer requests came than were to come."""
+AT_AN_END = 0.25
+"""The part of the faults that strike as a batch ends and is sealed."""
 
 _LEFT = """
     SELECT status = 'validating' OR total - completed - failed - cancelled > $2
@@ -34,6 +36,13 @@ class Run:
             self.jobs.append(await self.stage.submit(self.chance.randint(*requests)))
 
     async def somewhere(self) -> None:
+        """Return when a random share of the requests has arrived, and a moment later; or as a batch ends."""
+        if self.jobs and self.chance.random() < AT_AN_END:
+            await self.as_it_ends(self.chance.choice(self.jobs))
+            return
+        await self.in_the_middle()
+
+    async def in_the_middle(self) -> None:
         """Return when a random share of the requests has arrived, and a moment later."""
         share = self.chance.uniform(0.05, 0.7)
         wanted = self._arrived + int(share * sum(len(job.custom_ids) for job in self.jobs))
@@ -58,7 +67,7 @@ class Run:
     async def some_time_of(self, job: Job) -> None:
         """Return in the middle of what runs, or as a batch ends."""
         if self.chance.random() < 0.5:
-            await self.somewhere()
+            await self.in_the_middle()
         else:
             await self.as_it_ends(job)
 
