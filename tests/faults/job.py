@@ -22,6 +22,8 @@ class Job:
     """`file` or `direct`."""
     batch: str | None = None
     """The public id; None while no call that was answered gave one."""
+    in_doubt: float | None = None
+    """When its caller hung up without an answer: there may be a batch, or there may be one in a moment."""
     bad: int | None = None
     """The place of a request that nothing can run: its batch is refused with all the others."""
     refused: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 from overnight.domain import ids
 from tests.faults.job import Job
@@ -11,6 +12,8 @@ from tests.faults.stage import Stage
 
 LONGEST_WAIT = 8.0
 """Seconds after which a fault strikes even where fewer requests came than were to come."""
+IN_DOUBT = 5.0
+"""Seconds in which a create ends, one way or the other, whose caller has hung up."""
 AT_AN_END = 0.25
 """The part of the faults that strike as a batch ends and is sealed."""
 
@@ -75,5 +78,9 @@ class Run:
         """Undo what is left of the faults, and wait until all batches of the run have ended."""
         await self.stage.heal()
         for job in self.stage.jobs:
+            if job.in_doubt is not None:
+                await asyncio.sleep(job.in_doubt + IN_DOUBT - time.time())
+                await self.stage.look_up(job)
+                job.in_doubt = None
             if job.batch is not None:
                 await self.stage.until_ended(job)

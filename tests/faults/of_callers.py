@@ -169,11 +169,9 @@ async def claim_at_once(run: Run) -> None:
 
 async def look_it_up(run: Run, job: Job, least: int) -> None:
     """After a call whose answer nobody heard there is one batch, or none; with a key there is one."""
-    # What was under way when its caller hung up may still commit.
-    await asyncio.sleep(0.5)
-    rows = await run.stage.sql("SELECT id FROM batch WHERE metadata->>'tag' = $1", job.tag)
-    assert least <= len(rows) <= 1, f"{len(rows)} batches were made of one create call"
-    job.batch = ids.show(ids.BATCH, rows[0]["id"]) if rows else None
+    await run.stage.look_up(job)
+    assert job.batch is not None or not least, "no batch was made of a create call that was repeated"
+    job.in_doubt = time.time() if job.batch is None else None
 
 
 async def _running(run: Run) -> Job:

@@ -124,6 +124,12 @@ class Stage:
         rows = await self.sql(statement, *given)
         return rows[0][0] if rows else None
 
+    async def look_up(self, job: Job) -> None:
+        """Find the batch of a job by what its create said of it."""
+        rows = await self.sql("SELECT id FROM batch WHERE metadata->>'tag' = $1", job.tag)
+        assert len(rows) <= 1, f"{len(rows)} batches were made of one create call"
+        job.batch = ids.show(ids.BATCH, rows[0]["id"]) if rows else None
+
     async def until_ended(self, job: Job) -> None:
         """Wait until a batch is final or deleted."""
         began = time.monotonic()
