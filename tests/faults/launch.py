@@ -18,7 +18,7 @@ from overnight.domain.concurrency import rule
 from overnight.store import life
 
 SHORT = "short"
-DEAD_AFTER = {SHORT: 4.0, "real": 10.0}
+DEAD_AFTER = {SHORT: 3.0, "real": 10.0}
 """Seconds without a heartbeat after which a worker is declared dead."""
 
 _SHORT_TIMES: list[tuple[Any, str, Any]] = [
