@@ -18,7 +18,7 @@ import psutil
 from tests.faults.wire import Wire
 
 PROGRAM = Path(__file__).with_name("launch.py")
-START_WITHIN = 90.0
+START_WITHIN = 180.0
 STOP_WITHIN = 60.0
 
 

@@ -32,7 +32,7 @@ LAYOUTS = (
 SETTINGS = {"shared_buffers": "32MB", "max_connections": "100", "fsync": "off"}
 """A process that is killed loses nothing that it gave to the kernel; only a machine that dies would."""
 ON_A_SMALL_DISK = {"max_wal_size": "32MB", "min_wal_size": "32MB"}
-END_WITHIN = 180.0
+END_WITHIN = 300.0
 LONG = 15.0
 """Seconds after which it is worth a line what a batch still has: nothing that was healed takes so long."""
 FINAL = ("completed", "failed", "expired", "cancelled")
