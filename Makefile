@@ -26,7 +26,7 @@ test-vllm: $(STAMPS)/dev ## run the tests of engines against a real vLLM, VLLM=p
 fuzz: $(STAMPS)/dev ## look for faults with made-up calls and files, SECONDS=300 for each kind
 	OVERNIGHT_FUZZ_SECONDS=$(or $(SECONDS),300) $(BIN)/python -m pytest tests/fuzz
 
-soak: $(STAMPS)/dev ## random faults to real processes for an hour (SOAK_SECONDS); what failed is repeated by its seed
+soak: $(STAMPS)/dev ## random faults to real processes for an hour (SOAK_SECONDS) or SOAK_RUNS; what failed is repeated by its seed
 	$(BIN)/python -m tests.faults.soak
 
 check: $(STAMPS)/dev ## style, types, floors of the house, sizes

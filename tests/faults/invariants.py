@@ -10,6 +10,7 @@ from typing import Any
 
 from overnight.domain import ids
 from tests.faults.job import Job
+from tests.faults.recorder import Outcome
 from tests.faults.sending import Record, check_sends
 from tests.faults.stage import Stage
 from tests.upkeep.orphans import _RULES, _found
@@ -19,6 +20,8 @@ MOST_CONNECTIONS = 24
 """Of one process: its pool, the worker's own and the one that listens."""
 MOST_FILES = 140
 """Open at once in an idle process: its connections to the database and to the model server, logs and files."""
+MOST_TASKS = 40
+"""Of an idle process: its loops, and the connections of a caller that has just gone."""
 MOST_GROWTH = 150
 """MiB that a process may grow in a run: what it holds of requests and answers, and what the allocator keeps."""
 
@@ -71,6 +74,11 @@ async def _check_job(stage: Stage, job: Job) -> list[str]:
     if not rows:
         return _check_unmade(stage, job)
     row = rows[0]
+    if job.bad is not None:
+        return _check_whole(stage, job, row, ("failed", 0, 0))
+    if row["in_progress_at"] is None and job.source == "file":
+        # Cancelled before its file was checked: none of its requests has a name yet.
+        return _check_whole(stage, job, row, ("cancelled", len(job.custom_ids), len(job.custom_ids)))
     problems: list[str] = []
     if row["completed"] + row["failed"] + row["cancelled"] != row["total"]:
         problems.append(f"counts of {dict(row)} do not add up")
@@ -89,6 +97,14 @@ def _check_unmade(stage: Stage, job: Job) -> list[str]:
         return [f"{len(sent)} requests were sent of a batch that was refused"] if sent else []
     late = [send for send in sent if send.at > job.deleted_at + stage.dead_after / 2 + 1]
     return [f"{len(late)} requests were sent long after the batch was deleted"] if late else []
+
+
+def _check_whole(stage: Stage, job: Job, row: Any, right: tuple[str, int, int]) -> list[str]:
+    """A batch that ended as a whole before any of its requests might run: `right` are its status and counts."""
+    found = (row["status"], row["total"], row["cancelled"], row["completed"], row["failed"], row["error_lines"])
+    problems = [] if found == (*right, 0, 0, 0) else [f"a batch that never began is {found} instead of {right}"]
+    sent = stage.recorder.of(job.names)
+    return [*problems, *([f"{len(sent)} requests were sent of a batch that never began"] if sent else [])]
 
 
 async def _check_files(stage: Stage, job: Job, answers: dict[int, Any]) -> list[str]:
@@ -113,9 +129,19 @@ async def _check_files(stage: Stage, job: Job, answers: dict[int, Any]) -> list[
         problems.append("the pages of results do not list all requests in their order")
     for result in results:
         line = lines.get(result["custom_id"])
+        if result["response"] is not None and not _is_right(stage, job, result):
+            problems.append(f"nobody was told what is said to be the response: {result}")
         if line is None or any(line[field] != result[field] for field in ("id", "response", "error")):
             problems.append(f"the results say {result} and the file {line}")
     return problems
+
+
+def _is_right(stage: Stage, job: Job, result: dict[str, Any]) -> bool:
+    """Whether the model server said that, to this request."""
+    name = f"{job.tag}/{result['custom_id']}"
+    said = result["response"]["body"]["choices"][0]["message"]["content"]
+    sends = stage.recorder.sends.get(name, [])
+    return said in {f"{name} for {send.process}" for send in sends if send.outcome is Outcome.ANSWERED}
 
 
 async def _content(stage: Stage, job: Job, shown: dict[str, Any], kind: int, field: str) -> list[bytes]:
@@ -147,21 +173,24 @@ async def _settle(stage: Stage, problems: list[str]) -> None:
         for what, statement in _NOTHING_HELD.items():
             rows = await stage.sql(statement, *([pids] if "$1" in statement else []))
             held += [f"{what}: {[row[0] for row in rows][:5]}"] if rows else []
-        held += _used(stage)
+        held += await _used(stage)
         if not held:
             return
         await asyncio.sleep(0.2)
     problems += held
 
 
-def _used(stage: Stage) -> list[str]:
+async def _used(stage: Stage) -> list[str]:
     problems = []
     for process in stage.processes.values():
         files, threads, memory = process.uses()
+        tasks = await process.tasks()
         # A process that was started in this run has no baseline of before; it gets one now.
         before = stage.baseline.setdefault(process.pid, (files, threads, memory))
         if process.wire.connections > MOST_CONNECTIONS:
             problems.append(f"{process.name} has {process.wire.connections} connections to the database")
+        if tasks > MOST_TASKS:
+            problems.append(f"{process.name} has {tasks} tasks")
         if files > MOST_FILES or threads > before[1] + 40 or memory > before[2] + MOST_GROWTH:
             problems.append(f"{process.name} uses {(files, threads, memory)} (files, threads, MiB), before {before}")
     return problems

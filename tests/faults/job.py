@@ -22,6 +22,10 @@ class Job:
     """`file` or `direct`."""
     batch: str | None = None
     """The public id; None while no call that was answered gave one."""
+    in_doubt: float | None = None
+    """When its caller hung up without an answer: there may be a batch, or there may be one in a moment."""
+    bad: int | None = None
+    """The place of a request that nothing can run: its batch is refused with all the others."""
     refused: bool = False
     """Its create was answered with an error: nothing of it may ever be sent."""
     cancelled_at: float | None = None
@@ -48,9 +52,12 @@ class Job:
                 "custom_id": custom_id,
                 "method": "POST",
                 "url": ENDPOINT,
-                "body": {"model": MODEL, "messages": [{"role": "user", "content": f"{self.tag}/{custom_id}"}]},
+                "body": {
+                    "model": MODEL if place != self.bad else "no-such-model",
+                    "messages": [{"role": "user", "content": f"{self.tag}/{custom_id}"}],
+                },
             }
-            for custom_id in self.custom_ids
+            for place, custom_id in enumerate(self.custom_ids)
         ]
 
     def file(self) -> bytes:

@@ -13,11 +13,18 @@ from overnight.domain import ids
 from tests.faults.job import Job
 from tests.faults.moments import Run
 
+_PAUSE = """
+    UPDATE batch SET paused = '{"reason": "user"}'
+    WHERE id = ANY ($1) AND status IN ('validating', 'in_progress') AND ends_as IS NULL"""
+_RESUME = """
+    WITH resumed AS (UPDATE batch SET paused = NULL WHERE id = ANY ($1) AND ended_at IS NULL RETURNING no)
+    SELECT count(pg_notify('overnight_work', no::text)) FROM resumed"""
+
 
 async def cancel(run: Run) -> None:
     """A batch is cancelled while it runs, or as it ends."""
     job = await _running(run)
-    await run.somewhere()
+    await run.some_time_of(job)
     answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/cancel")
     assert answer.status_code in (200, 404), answer.text
     if answer.json().get("cancelling_at") is not None:
@@ -27,7 +34,7 @@ async def cancel(run: Run) -> None:
 async def pause_and_resume(run: Run) -> None:
     """A batch is paused and goes on, a few times."""
     job = await _running(run)
-    await run.somewhere()
+    await run.some_time_of(job)
     for _ in range(run.chance.randint(1, 3)):
         answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/pause")
         paused_at = time.time()
@@ -43,7 +50,7 @@ async def pause_and_resume(run: Run) -> None:
 async def delete(run: Run) -> None:
     """A batch is deleted as soon as that is possible: once it was cancelled, or has ended."""
     job = await _running(run)
-    await run.somewhere()
+    await run.some_time_of(job)
     if run.chance.random() < 0.7:
         answer = await run.stage.caller.call("POST", f"/v1/batches/{job.batch}/cancel")
         if answer.json().get("cancelling_at") is not None:
@@ -60,7 +67,7 @@ async def delete(run: Run) -> None:
 async def let_expire(run: Run) -> None:
     """The window of a batch closes while it runs."""
     job = await _running(run)
-    await run.somewhere()
+    await run.some_time_of(job)
     rows = await run.stage.sql(
         "UPDATE batch SET expires_at = clock_timestamp() WHERE id = $1 AND ended_at IS NULL RETURNING expires_at",
         ids.read(ids.BATCH, job.batch or ""),
@@ -87,7 +94,7 @@ async def hang_up_in_create(run: Run) -> None:
                 headers={"Idempotency-Key": key, "Content-Type": "application/json"},
             )
             assert answer.status_code == 200, answer.text
-        await _look_it_up(run, job, least=int(keyed))
+        await look_it_up(run, job, least=int(keyed))
 
 
 async def _hang_up(run: Run, body: bytes, key: str | None) -> None:
@@ -121,7 +128,7 @@ async def lose_the_commit(run: Run) -> None:
             answer = await run.stage.caller.once("POST", "/v1/batches", json=job.create(file))
         except httpx.TransportError:
             # The process died of something else: nobody was told anything.
-            await _look_it_up(run, job, least=0)
+            await look_it_up(run, job, least=0)
             continue
         finally:
             wire.break_at_commit("", after=False)
@@ -131,13 +138,40 @@ async def lose_the_commit(run: Run) -> None:
             job.refused = True
 
 
-async def _look_it_up(run: Run, job: Job, least: int) -> None:
+async def hand_over_bad_requests(run: Run) -> None:
+    """A batch of which one request is wrong is refused as a whole, wherever that is found: nothing of it is sent."""
+    await run.somewhere()
+    for source in ("file", "direct"):
+        job = run.stage.plan(run.chance.randint(20, 80), source)
+        job.bad = run.chance.randrange(len(job.custom_ids))
+        file = await run.stage.caller.upload(job) if source == "file" else None
+        answer = await run.stage.caller.call(
+            "POST", "/v1/batches", json=job.create(file), headers={"Idempotency-Key": f"key-{job.tag}"}
+        )
+        if source == "file":
+            assert answer.status_code == 200, answer.text
+            job.batch = answer.json()["id"]
+        else:
+            assert answer.status_code == 400, answer.text
+            job.refused = True
+
+
+async def claim_at_once(run: Run) -> None:
+    """Several small batches may start in the same moment, and all workers hear of it: each block has one taker."""
+    jobs = [await run.stage.submit(run.chance.randint(10, 40)) for _ in range(run.chance.randint(3, 6))]
+    names = [ids.read(ids.BATCH, job.batch or "") for job in jobs]
+    for _ in range(run.chance.randint(2, 4)):
+        await run.stage.sql(_PAUSE, names)
+        # Who holds something of them looks every second, and lets go of what it does not run.
+        await asyncio.sleep(run.chance.uniform(0.3, 1.5))
+        await run.stage.sql(_RESUME, names)
+
+
+async def look_it_up(run: Run, job: Job, least: int) -> None:
     """After a call whose answer nobody heard there is one batch, or none; with a key there is one."""
-    # What was under way when its caller hung up may still commit.
-    await asyncio.sleep(0.5)
-    rows = await run.stage.sql("SELECT id FROM batch WHERE metadata->>'tag' = $1", job.tag)
-    assert least <= len(rows) <= 1, f"{len(rows)} batches were made of one create call"
-    job.batch = ids.show(ids.BATCH, rows[0]["id"]) if rows else None
+    await run.stage.look_up(job)
+    assert job.batch is not None or not least, "no batch was made of a create call that was repeated"
+    job.in_doubt = time.time() if job.batch is None else None
 
 
 async def _running(run: Run) -> Job:
@@ -150,4 +184,13 @@ async def _running(run: Run) -> Job:
     return run.chance.choice(free or run.jobs)
 
 
-ALL = (cancel, pause_and_resume, delete, let_expire, hang_up_in_create, lose_the_commit)
+ALL = (
+    cancel,
+    pause_and_resume,
+    delete,
+    let_expire,
+    hang_up_in_create,
+    lose_the_commit,
+    hand_over_bad_requests,
+    claim_at_once,
+)

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from overnight.domain import ids
 from tests.faults.moments import Run
 from tests.faults.recorder import Outcome
+from tests.faults.stage import Stage
+
+FOUND_DEAD_WITHIN = 5.0
+"""Seconds after which, at the latest, somebody has seen that a heartbeat is too old."""
 
 
 async def kill_a_worker(run: Run) -> None:
-    """kill -9 of a process that runs requests; it is started again later."""
-    name = run.chance.choice(run.stage.workers).name
+    """kill -9 of a process that runs requests; it is started again later. What it held is free in good time."""
+    process = run.chance.choice(run.stage.workers)
     await run.somewhere()
-    run.stage.kill(name)
+    pid, killed_at = process.pid, time.time()
+    run.stage.kill(process.name)
     await asyncio.sleep(run.chance.uniform(0, 3))
-    await run.stage.start(name)
+    await run.stage.start(process.name)
+    if run.database_is_well:
+        await _is_declared_dead(run.stage, pid, killed_at)
+
+
+async def _is_declared_dead(stage: Stage, pid: int, killed_at: float) -> None:
+    """With the times of a real deployment that is within 15 s."""
+    latest = killed_at + stage.dead_after + FOUND_DEAD_WITHIN
+    dead_at = None
+    while dead_at is None and time.time() < latest + 30:
+        await asyncio.sleep(0.2)
+        dead_at = await stage.value("SELECT dead_at FROM worker WHERE pid = $1 ORDER BY no DESC LIMIT 1", pid)
+    assert dead_at is not None, f"process {pid} was never declared dead"
+    took = dead_at.timestamp() - killed_at
+    assert dead_at.timestamp() <= latest, f"process {pid} was declared dead {took:.1f} s after it was killed"
 
 
 async def kill_all_workers(run: Run) -> None:
@@ -36,6 +56,27 @@ async def kill_the_api(run: Run) -> None:
     creating = asyncio.create_task(run.stage.caller.create(late))
     await run.stage.start("a")
     await creating
+
+
+async def die_at_the_commit(run: Run) -> None:
+    """kill -9 of the process that is called as it commits a create: before that happened, or before it heard of it."""
+    process = run.stage.processes["a"]
+    await run.somewhere()
+    for after in (True, False):
+        job = run.stage.plan(run.chance.randint(20, 60))
+        creating = asyncio.create_task(run.stage.caller.create(job))
+        process.wire.break_at_commit(f"key-{job.tag}", after=after)
+        try:
+            async with asyncio.timeout(5):
+                await process.wire.broke.wait()
+        except TimeoutError:
+            # It was out of reach for another reason meanwhile.
+            pass
+        run.stage.kill("a")
+        process.wire.break_at_commit("", after=False)
+        await run.stage.start("a")
+        # The caller calls again under the same key: there is one batch in the end.
+        await creating
 
 
 async def two_deaths_in_a_row(run: Run) -> None:
@@ -88,13 +129,14 @@ async def poison(run: Run) -> None:
     name = run.chance.choice(job.names)
     stage.recorder.refused.discard(name)
     stage.recorder.deadly[name] = stage.kill
-    reviving = asyncio.create_task(_keep_alive(run))  # cancelled below
+    ended = asyncio.Event()
+    reviving = asyncio.create_task(_keep_alive(run, ended))  # awaited below
     try:
         await stage.caller.create(job)
         await stage.until_ended(job)
     finally:
-        reviving.cancel()
-        await asyncio.wait([reviving])
+        ended.set()
+        await reviving
         del stage.recorder.deadly[name]
     sends = stage.recorder.sends[name]
     assert all(send.outcome is Outcome.GONE for send in sends), sends
@@ -109,8 +151,8 @@ async def poison(run: Run) -> None:
     assert failed <= {name, *stage.recorder.refused}, f"innocent requests failed: {failed}"
 
 
-async def _keep_alive(run: Run) -> None:
-    while True:
+async def _keep_alive(run: Run, ended: asyncio.Event) -> None:
+    while not ended.is_set():
         for process in run.stage.processes.values():
             if process.running is None:
                 await run.stage.start(process.name)
@@ -121,6 +163,7 @@ ALL = (
     kill_a_worker,
     kill_all_workers,
     kill_the_api,
+    die_at_the_commit,
     two_deaths_in_a_row,
     freeze,
     freeze_for_a_moment,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.faults import of_the_database
 from tests.faults.invariants import check
 from tests.faults.moments import Run
 from tests.faults.stage import Stage, staged
@@ -39,12 +42,26 @@ async def plays(folder: Path, *runs: Sequence[Fault], requests: tuple[int, int],
 
 async def play(
     stage: Stage, faults: Sequence[Fault], chance: random.Random, *, batches: int = 2, requests: tuple[int, int]
-) -> None:
-    """Let faults happen side by side to batches that run; assert all invariants afterwards."""
+) -> dict[str, float]:
+    """Let faults happen side by side to batches that run; assert all invariants. Return what took how many seconds."""
     run = Run(stage, chance)
-    await run.begin(batches, requests)
-    async with asyncio.TaskGroup() as group:
-        for fault in faults:
-            group.create_task(fault(run))
-    await run.finish()
-    await check(stage)
+    run.database_is_well = all(fault.__module__ != of_the_database.__name__ for fault in faults)
+    took: dict[str, float] = {}
+    with _timed(took, "handed over"):
+        await run.begin(batches, requests)
+    with _timed(took, "faults"):
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                group.create_task(fault(run))
+    with _timed(took, "ended"):
+        await run.finish()
+    with _timed(took, "checked"):
+        await check(stage)
+    return took
+
+
+@contextmanager
+def _timed(took: dict[str, float], what: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    took[what] = time.monotonic() - began

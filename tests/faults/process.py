@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ import psutil
 from tests.faults.wire import Wire
 
 PROGRAM = Path(__file__).with_name("launch.py")
-START_WITHIN = 90.0
+START_WITHIN = 180.0
 STOP_WITHIN = 60.0
 
 
@@ -29,7 +30,8 @@ class Process:
         self.parts = parts
         self.folder = folder / name
         self.wire = wire
-        self.env = {**os.environ, **env}
+        self._tasks = folder / f"{name}.tasks"
+        self.env = {**os.environ, **env, "OVERNIGHT_FAULTS_TASKS": str(self._tasks)}
         self.upstream = ""
         self.url = ""
         self.running: subprocess.Popen[bytes] | None = None
@@ -110,6 +112,24 @@ class Process:
         except subprocess.TimeoutExpired:
             running.kill()
             raise AssertionError(f"{self.name} did not stop within {STOP_WITHIN} s of SIGTERM") from None
+
+    def cut_off(self) -> list[float]:
+        """When it gave up what ran since its heartbeat was not confirmed, in seconds of the wall clock."""
+        shifted = float(self.env.get("SHIFTED_CLOCK", "0"))
+        found = [
+            json.loads(line) for line in self.log.read_bytes().splitlines() if b'"event_name": "worker_cut_off"' in line
+        ]
+        return [datetime.fromisoformat(line["timestamp"]).timestamp() - shifted for line in found]
+
+    async def tasks(self) -> int:
+        """How many asyncio tasks it has."""
+        assert self.running is not None
+        self._tasks.unlink(missing_ok=True)
+        self.running.send_signal(signal.SIGUSR2)
+        async with asyncio.timeout(20):
+            while not self._tasks.exists():
+                await asyncio.sleep(0.02)
+        return int(self._tasks.read_text())
 
     def uses(self) -> tuple[int, int, int]:
         """Open file descriptors, threads, and memory in MiB."""

@@ -71,11 +71,14 @@ class Recorder:
         """Names whose arrival calls this with the process that sent them; they get no reply."""
         self.pids: dict[str, int] = {}
         self.sends: dict[str, list[Send]] = defaultdict(list)
+        self.downs: list[tuple[float, float]] = []
+        """From when to when it could not be reached."""
         self.arrived = 0
         self._changed = asyncio.Condition()
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._port = 0
+        self._down_at = 0.0
 
     def url(self, process: str) -> str:
         """The base URL for one process."""
@@ -90,11 +93,14 @@ class Recorder:
         if self._server is None:
             self._server = await asyncio.start_server(self._talk, "127.0.0.1", self._port, limit=2**20)
             self._port = self._server.sockets[0].getsockname()[1]
+            if self._down_at:
+                self.downs.append((self._down_at, time.time()))
 
     async def down(self) -> None:
         """Listen no more and break all connections."""
         server, self._server = self._server, None
         if server is not None:
+            self._down_at = time.time()
             server.close()
             for writer in list(self._open):
                 writer.transport.abort()

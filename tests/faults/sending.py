@@ -14,6 +14,8 @@ from tests.faults.recorder import Outcome, Send
 from tests.faults.stage import Stage
 
 NEVER_RAN = ("batch_cancelled", "batch_expired", "batch_failed")
+UNREACHED = ("service_unavailable", "upstream_error")
+"""The codes of a request of which the last try found no server, or one that was going."""
 NOTICED = 1.0
 """Seconds between two looks of a worker at the batches that it holds."""
 SAME_MOMENT = 0.25
@@ -36,18 +38,28 @@ class Life:
     dead_at: float | None
 
 
+@dataclass(frozen=True)
+class Senders:
+    """The lives of each process by its id, and by its name when it gave up what it ran, as others may take it over."""
+
+    lives: dict[int, list[Life]]
+    cut_off: dict[str, list[float]]
+
+
 async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
     """Say what is wrong with what was sent."""
     written = await _written_down(stage, record.row["no"])
-    lives = await _lives(stage)
+    cut_off = {process.name: process.cut_off() for process in stage.processes.values()}
+    senders = Senders(await _lives(stage), cut_off)
     problems: list[str] = []
     for line, name in enumerate(job.names):
         sends = sorted(stage.recorder.sends.get(name, []), key=lambda send: send.at)
         answer = record.answers.get(line)
         found = [
             *_unwritten(sends, written[line]),
-            *_needless(sends, lives),
-            *([] if answer is None else _against_answer(sends, answer, lives)),
+            *_needless(sends, senders),
+            *([] if answer is None else _against_answer(sends, answer, senders)),
+            *([] if answer is None or sends else _unsent(stage, answer, written[line])),
         ]
         problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
     problems += _after_the_end(stage, job, record, written)
@@ -62,24 +74,33 @@ def _unwritten(sends: list[Send], written: list[float]) -> Iterator[str]:
             yield f"send {number} had not been written down; {len(written)} were"
 
 
-def _needless(sends: list[Send], lives: dict[int, list[Life]]) -> Iterator[str]:
+def _needless(sends: list[Send], senders: Senders) -> Iterator[str]:
     """It was sent again only where the send before had failed or its sender was lost."""
     for send, following in pairwise(sends):
-        if send.outcome not in (Outcome.FAILED, Outcome.GONE) and not _lost(send, lives, following.at):
+        if send.outcome not in (Outcome.FAILED, Outcome.GONE) and not _lost(send, senders, following.at):
             yield f"sent again at {following.at:.3f} without need"
 
 
-def _against_answer(sends: list[Send], answer: Any, lives: dict[int, list[Life]]) -> Iterator[str]:
+def _against_answer(sends: list[Send], answer: Any, senders: Senders) -> Iterator[str]:
     """It was sent before it was answered and not after, and a reply that somebody living heard is its answer."""
-    if answer["code"] not in NEVER_RAN and not sends:
-        yield f"answered ({answer['code']}) and never sent"
     committed = answer["at"].timestamp()
     for send in sends:
         if send.at > committed + SAME_MOMENT:
             yield f"sent at {send.at:.3f} though its answer was stored at {committed:.3f}"
-        heard = send.outcome is Outcome.ANSWERED and not _lost(send, lives, float("inf"))
+        heard = send.outcome is Outcome.ANSWERED and not _lost(send, senders, float("inf"))
         if heard and answer["kind"] != 0:
             yield f"a good reply was given and the answer is {answer['code']}"
+
+
+def _unsent(stage: Stage, answer: Any, written: list[float]) -> Iterator[str]:
+    """What never arrived never ran, or was tried in vain while nothing could arrive."""
+    if answer["code"] in NEVER_RAN:
+        return
+    committed = answer["at"].timestamp() + SAME_MOMENT
+    downs = stage.recorder.downs
+    tried = any(down <= committed and up + SAME_MOMENT >= at for at in written for down, up in downs)
+    if answer["code"] not in UNREACHED or not tried:
+        yield f"answered ({answer['code']}) and never sent"
 
 
 def _after_the_end(stage: Stage, job: Job, record: Record, written: dict[int, list[float]]) -> Iterator[str]:
@@ -106,9 +127,11 @@ def _in_pauses(job: Job, written: dict[int, list[float]]) -> Iterator[str]:
             yield f"{len(late)} requests were written down during a pause: lines {late[:5]}"
 
 
-def _lost(send: Send, lives: dict[int, list[Life]], before: float) -> bool:
-    """Whether the life in which a request was sent ended after it was sent and before a moment."""
-    of_sender = [life for life in lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
+def _lost(send: Send, senders: Senders, before: float) -> bool:
+    """Whether the life in which a request was sent, or its call, ended after it was sent and before a moment."""
+    if any(send.at - SAME_MOMENT <= at <= before + SAME_MOMENT for at in senders.cut_off[send.process]):
+        return True
+    of_sender = [life for life in senders.lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
     if not of_sender:
         return True
     dead_at = of_sender[-1].dead_at

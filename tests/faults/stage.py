@@ -32,7 +32,9 @@ LAYOUTS = (
 SETTINGS = {"shared_buffers": "32MB", "max_connections": "100", "fsync": "off"}
 """A process that is killed loses nothing that it gave to the kernel; only a machine that dies would."""
 ON_A_SMALL_DISK = {"max_wal_size": "32MB", "min_wal_size": "32MB"}
-END_WITHIN = 180.0
+END_WITHIN = 300.0
+LONG = 15.0
+"""Seconds after which it is worth a line what a batch still has: nothing that was healed takes so long."""
 FINAL = ("completed", "failed", "expired", "cancelled")
 
 
@@ -122,11 +124,21 @@ class Stage:
         rows = await self.sql(statement, *given)
         return rows[0][0] if rows else None
 
+    async def look_up(self, job: Job) -> None:
+        """Find the batch of a job by what its create said of it."""
+        rows = await self.sql("SELECT id FROM batch WHERE metadata->>'tag' = $1", job.tag)
+        assert len(rows) <= 1, f"{len(rows)} batches were made of one create call"
+        job.batch = ids.show(ids.BATCH, rows[0]["id"]) if rows else None
+
     async def until_ended(self, job: Job) -> None:
         """Wait until a batch is final or deleted."""
-        deadline = time.monotonic() + END_WITHIN
+        began = time.monotonic()
+        told = False
         status = None
-        while time.monotonic() < deadline:
+        while (waited := time.monotonic() - began) < END_WITHIN:
+            if waited > LONG and not told:
+                told = True
+                print(f"{job.tag} is {status} after {LONG:.0f} s: {await self.left(job)}", flush=True)
             status = await self.value("SELECT status FROM batch WHERE id = $1", ids.read(ids.BATCH, job.batch or ""))
             if status is None or status in FINAL:
                 return
@@ -137,7 +149,13 @@ class Stage:
         """What a batch that does not end still has."""
         rows = await self.sql(
             """SELECT b.status, b.ends_as, b.paused, b.total, b.completed, b.failed, b.validator, b.sealer,
-                (SELECT jsonb_agg(jsonb_build_array(seq, state, worker, leases)) FROM block k WHERE k.batch = b.no)
+                (SELECT jsonb_agg(jsonb_build_array(seq, state, worker, leases)) FROM block k WHERE k.batch = b.no),
+                (SELECT now() - max(at) FROM attempt a WHERE a.batch = b.no) AS written_down,
+                (SELECT now() - max(at) FROM segment s WHERE s.batch = b.no) AS answered,
+                (SELECT jsonb_agg(jsonb_build_array(w.no, pid, dead_at, now() - beat.at, running))
+                    FROM worker w JOIN beat ON beat.worker = w.no WHERE dead_at IS NULL) AS workers,
+                (SELECT jsonb_agg(jsonb_build_array(line, try, code, counted, lost, now() - at, again_at - now()))
+                    FROM call c WHERE c.batch = b.no AND again_at > now()) AS waiting
             FROM batch b WHERE id = $1""",
             ids.read(ids.BATCH, job.batch or ""),
         )

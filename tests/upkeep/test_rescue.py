@@ -8,12 +8,23 @@ from datetime import timedelta
 import pytest
 
 from overnight.batches.cancel import cancel
+from overnight.domain.limits import Limits
 from overnight.domain.states import Status
 from overnight.store import batches
 from overnight.store.answers import Fenced, record
-from overnight.store.life import Life, end_sessions, find_stale, hold_fence
-from overnight.store.pool import LOST
+from overnight.store.life import (
+    BEAT_EVERY,
+    DEAD_AFTER,
+    LONGEST_LOCK_WAIT,
+    Life,
+    end_sessions,
+    find_stale,
+    hold_fence,
+)
+from overnight.store.pool import LOST, Store
+from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.rescue import Rescue
+from overnight.upkeep.rounds import rounds
 from overnight.upkeep.validate import Validate
 from tests.batches.factory import Factory, an_answer, lines
 
@@ -139,6 +150,17 @@ async def test_a_row_that_somebody_else_holds_is_tried_again_later(make: Factory
         await session.connection.execute("SELECT 1 FROM worker WHERE no = $1 FOR SHARE", worker.no)
         assert await Rescue(make.deps, LIMIT).round() is False
     assert await Rescue(make.deps, LIMIT).round() is True
+
+
+def test_what_a_dead_worker_held_is_free_within_15_seconds_of_its_last_heartbeat() -> None:
+    """Who died or froze is stale by then, was looked for, and has lost its locks; others are woken with the commit."""
+    deps = Upkeep(Store(""), Life(Store("")), Limits())
+    every = next(seconds for name, _, seconds in rounds(deps) if name == "rescue")
+    assert isinstance(every, float)
+    wait = float(LONGEST_LOCK_WAIT.removesuffix("s"))
+    assert DEAD_AFTER.total_seconds() + every + 2 * wait <= 15
+    # Three heartbeats may be lost, or come late, before a living worker is taken for dead.
+    assert DEAD_AFTER.total_seconds() >= 4 * BEAT_EVERY
 
 
 async def test_a_worker_that_leaves_by_itself_gives_back_at_once(make: Factory) -> None:

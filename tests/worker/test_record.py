@@ -22,6 +22,7 @@ from overnight.store.embedded import ensure
 from overnight.store.leases import LeasedBatch, Pace
 from overnight.store.migrate import migrate
 from overnight.store.pool import Session, Store
+from overnight.worker import record as recording
 from overnight.worker.flow import Batch, Flow, Source
 from overnight.worker.held import Held
 from overnight.worker.record import ENOUGH, LONGEST_WAIT, MOST_BYTES, Recorder
@@ -100,6 +101,27 @@ async def test_a_second_answer_raises_an_alarm_and_loses_no_other(store: Store, 
     assert COUNTED.labels("answer_conflict")._value.get() == alarms + 1
 
 
+async def test_nothing_starts_while_as_much_waits_to_be_stored_as_may(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MANY_BYTES", 0)
+    monkeypatch.setattr(recording, "MOST_BYTES", 1)
+    gate = Gate()
+    upstream.script = gate
+    batch = await add_batch(store, [request(f"r{i}") for i in range(20)])
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        gate.open()
+        # No round comes by, so nothing is stored.
+        async with asyncio.timeout(30):
+            while rig.worker.running:
+                await asyncio.sleep(0)
+        assert len(upstream.asked) == 4
+        assert rig.worker.unstored
+        await rig.finish()
+    assert (await results(store, batch)).keys() == names(20)
+
+
 async def test_answers_outlive_the_death_of_the_database(tmp_path: Path, upstream: Upstream) -> None:
     async with await ensure(tmp_path / "postgres") as database:
         connection = await asyncpg.connect(database.dsn)
@@ -115,7 +137,8 @@ async def test_answers_outlive_the_death_of_the_database(tmp_path: Path, upstrea
             os.kill(postmaster, signal.SIGKILL)
             gate.open()
             async with asyncio.timeout(60):
-                await rig.until(lambda: rig.worker.is_idle)
+                await rig.until(lambda: not rig.worker.running and not rig.worker.unstored)
+                # It may have taken so long that nothing starts before the next heartbeat.
                 await rig.worker.beat()
                 await rig.finish()
             assert (await results(store, batch)).keys() == names(100)

@@ -244,11 +244,18 @@ ORDER BY no
 LIMIT :most;
 
 -- name: note_late_if_not_told
--- Whoever gets a batch back tells its operator; nobody else does.
-UPDATE batch
+-- Whoever gets a batch back tells its operator; nobody else does. Locked by number, as a flush does.
+WITH late AS MATERIALIZED (
+    SELECT no FROM batch
+    WHERE no = ANY (:batches::bigint[]) AND NOT told_late
+    ORDER BY no
+    FOR NO KEY UPDATE
+)
+UPDATE batch b
 SET told_late = true
-WHERE no = ANY (:batches::bigint[]) AND NOT told_late
-RETURNING id, total - completed - failed - cancelled AS unanswered, expires_at;
+FROM late
+WHERE b.no = late.no
+RETURNING b.id, b.total - b.completed - b.failed - b.cancelled AS unanswered, b.expires_at;
 
 -- name: claim_finalizing
 -- A batch whose sealing this worker left in the middle, or nobody does, and of which nothing runs.

@@ -63,13 +63,19 @@ WHERE state = 'leased' AND worker = :worker
 RETURNING pg_notify('overnight_work', ''), pg_notify('overnight_tidy', '');
 
 -- name: give_back_batches_of_dead
--- Batches that a dead worker was checking or sealing can be taken by another.
-UPDATE batch
-SET validator = CASE WHEN validator = :worker THEN NULL ELSE validator END,
-    sealer = CASE WHEN sealer = :worker THEN NULL ELSE sealer END
-WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
-    AND (validator = :worker OR sealer = :worker)
-    AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL)
+-- Batches that a dead worker was checking or sealing can be taken by another. Locked by number, as a flush does.
+WITH left_behind AS MATERIALIZED (
+    SELECT no FROM batch
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+        AND (validator = :worker OR sealer = :worker)
+        AND EXISTS (SELECT FROM worker w WHERE w.no = :worker AND w.dead_at IS NOT NULL)
+    ORDER BY no
+    FOR NO KEY UPDATE
+)
+UPDATE batch b
+SET validator = nullif(validator, :worker), sealer = nullif(sealer, :worker)
+FROM left_behind l
+WHERE b.no = l.no
 RETURNING pg_notify('overnight_tidy', '');
 
 -- name: serve_model
