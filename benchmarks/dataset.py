@@ -30,7 +30,7 @@ from overnight.engine.launch import llama_cpp
 from overnight.engine.model import ModelFile, default_model, resolve_model
 from overnight.engine.supervise import LocalEngine
 
-LOOK_EVERY = 1.0
+LOOK_EVERY = 2.0
 MIB = 2**20
 COMMAND, ENGINE, DATABASE = PARTS = ("overnight run", "engine", "PostgreSQL and its keeper")
 
@@ -53,16 +53,22 @@ class Watched:
         for process in [command, *command.children(recursive=True)]:
             try:
                 part = part_of(process.cmdline())
-                now[part] += process.memory_full_info().pss
+                now[part] += shared_out(process.pid)
                 self.cpu[process.pid] = part, sum(process.cpu_times()[:2])
-            except psutil.Error:
+            except (psutil.Error, OSError):
                 continue  # It has just ended.
         now["all together"] = now.total()
         self.peak |= now
 
     def seconds(self, part: str) -> float:
-        """The CPU that all processes of a part took, but for the last second of each."""
+        """The CPU that all processes of a part took, but for the last seconds of each."""
         return sum(seconds for of, seconds in self.cpu.values() if of == part)
+
+
+def shared_out(pid: int) -> int:
+    """The memory of a process in bytes, where pages that others have too are divided among them (PSS)."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("Pss:")[2].split()[0]) * 1024
 
 
 def part_of(command: list[str]) -> str:
