@@ -24,7 +24,7 @@ from overnight.cli.app import app
 from overnight.domain import events
 from tests import guides
 from tests.acceptance import node_sdk
-from tests.process import Served
+from tests.process import Served, chat
 from tests.witness import Witness
 
 WITHIN = 120.0
@@ -45,7 +45,7 @@ def upstream() -> Iterator[Witness]:
 @pytest.fixture(scope="module")
 def service(upstream: Witness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server for all pages, in front of a model server that takes any model's name."""
-    with Served(tmp_path_factory.mktemp("guides"), "--upstream", upstream.url) as served:
+    with Served(tmp_path_factory.mktemp("guides"), "--upstream", upstream.url, "--upstream-slots", "32") as served:
         yield served
 
 
@@ -134,15 +134,23 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_every_metric_that_is_named_is_shown(service: Served, requests: Path) -> None:
-    # How long the oldest batch has waited is there only while one does.
+@pytest.fixture
+def waiting(service: Served, upstream: Witness) -> Iterator[None]:
+    """A batch that has more requests than may run, and is paused: how long it has waited is shown."""
+    upstream.seconds = 3.0
+    batch = service.submit([chat(f"q-{n}", "wait") for n in range(300)])
     with overnight.Client(service.url) as client:
-        batch = client.create_batch(client.upload_file(requests)["id"])
-        client.pause_batch(batch["id"])
-        deadline = time.monotonic() + 60
-        while "overnight_oldest_waiting_seconds" not in (shown := metrics(service)) and time.monotonic() < deadline:
-            time.sleep(0.1)  # A worker that took the batch before it was paused hands it back.
-        client.cancel_batch(batch["id"])
+        client.pause_batch(batch)
+        yield
+        client.cancel_batch(batch)
+    upstream.seconds = 0.0
+
+
+@pytest.mark.usefixtures("waiting")
+def test_every_metric_that_is_named_is_shown(service: Served) -> None:
+    deadline = time.monotonic() + 60
+    while "overnight_oldest_waiting_seconds" not in (shown := metrics(service)) and time.monotonic() < deadline:
+        time.sleep(0.1)  # A worker that took the batch before it was paused hands it back.
     named = {name for rule in rules() for name in re.findall(r"overnight_\w+", rule["expr"])}
     assert len(named) >= 5
     assert named - shown == set()
