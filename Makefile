@@ -9,7 +9,7 @@ STAMPS := $(VENV)/.stamps
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vllm fuzz check format bench bench-engine clean
+.PHONY: help demo test test-vllm fuzz soak check format bench bench-engine bench-dataset clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,10 @@ format: $(STAMPS)/dev ## put the source into shape
 
 bench-engine: $(STAMPS)/dev ## measure a batch on the local engine against the engine by itself
 	$(BIN)/python -m benchmarks.engine
+
+bench-dataset: $(STAMPS)/dev ## run 2,000 questions of a public corpus on the demo model and check every answer
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m benchmarks.dataset
 
 bench: $(STAMPS)/dev ## measure speed and memory; prints tables, asserts nothing
 	$(BIN)/python -m benchmarks

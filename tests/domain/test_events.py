@@ -72,3 +72,13 @@ def test_an_error_is_told_without_the_values_of_local_variables(monkeypatch: pyt
         said = written.getvalue()
         assert "ValueError" in said
         assert "what the user asked" not in said
+
+
+def test_every_fact_is_counted_from_zero_on_so_that_an_alert_sees_its_first_time() -> None:
+    counted = {
+        sample.labels["event"]
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == "overnight_events_total"
+    }
+    assert counted == set(events.FACTS)

@@ -18,7 +18,7 @@ class _Fact:
     says: str
 
 
-_FACTS = {
+FACTS = {
     "started": _Fact(logging.INFO, "Overnight is up"),
     "stopping": _Fact(
         logging.INFO, "stopping: running requests may finish, the rest is handed back; a second signal ends them, too"
@@ -61,6 +61,9 @@ _FACTS = {
 }
 
 COUNTED = Counter("overnight_events", "How often each fact was told.", ["event"])
+for _name in FACTS:
+    # From zero on: what counts an increase does not see a first time that comes with the series itself.
+    COUNTED.labels(_name)
 
 _ALLOWED = Gauge("overnight_route_allowed", "Requests that may be in flight on a route now.", ["route"])
 _IN_FLIGHT = Gauge("overnight_route_in_flight", "Requests in flight on a route.", ["route"])
@@ -71,7 +74,7 @@ _log = structlog.get_logger("overnight")
 
 def tell(event: str, error: BaseException | None = None, /, **facts: Any) -> None:
     """Tell a fact once: it is counted, and logged at its level with the values given."""
-    fact = _FACTS[event]
+    fact = FACTS[event]
     COUNTED.labels(event).inc()
     if error is not None:
         facts["error"] = f"{type(error).__name__}: {error}"
