@@ -198,7 +198,8 @@ async def compare(bench: Bench, case: Case, orders: list[str], rounds: int) -> N
         verdict = note(case.budgets[order], seconds / ours[0]) if ours and order != "ours" else ""
         print(
             f"| {case.name} | {ORDERS[order].name} | {seconds:.1f} s | {cpu:.1f} s "
-            f"| {computed:,.0f} of {runs[0].tokens:,} | {computed / least:.2f} × | {ratios[0]} | {ratios[1]} | {verdict} |",
+            f"| {computed:,.0f} of {runs[0].tokens:,} | {computed / least:.2f} × "
+            f"| {ratios[0]} | {ratios[1]} | {verdict} |",
             flush=True,
         )
 
