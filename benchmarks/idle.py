@@ -25,7 +25,7 @@ SETTLE_SECONDS = 10.0
 """After the start, before anything is counted."""
 SECONDS = 120.0
 QUICK_SECONDS = 15.0
-EXECUTED = re.compile(r"LOG:  duration: [\d.]+ ms  (?:execute [^:]*|statement): (.*)")
+EXECUTED = re.compile(r"LOG:  duration: [\d.]+ ms  (?:execute [^:]*|statement): (.*(?:\n\t.*)*)")
 """One line for each statement, however it was sent; what it took to parse and to bind it has lines of its own."""
 COMMENT = re.compile(r"--.*|/\*.*?\*/")
 
@@ -67,7 +67,7 @@ async def measure(folder: Path, seconds: float) -> None:
             after, took = cpu_of(processes), time.monotonic() - began
             said = log.read_bytes()[begins:].decode(errors="replace")
             await admin.close()
-    statements = Counter(" ".join(COMMENT.sub("", text).split())[:60] for text in EXECUTED.findall(said))
+    statements = Counter(" ".join(COMMENT.sub("", text).split())[:100] for text in EXECUTED.findall(said))
     show(took, {name: (after[name] - before[name]) / took * 100 for name in before}, statements)
 
 
@@ -79,7 +79,7 @@ def show(seconds: float, percent: dict[str, float], statements: Counter[str]) ->
     print(f"| CPU of a core: {shown} | {sum(percent.values()):.2f} % | {note('idle', sum(percent.values()))} |")
     print(f"| statements a second | {rate:.2f} | {note('statements', rate)} |")
     print("\n| statement | a second |\n|---|---|")
-    for text, count in statements.most_common(8):
+    for text, count in statements.most_common(12):
         print(f"| `{text}` | {count / seconds:.2f} |")
 
 

@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--outputs", type=int, default=4, help="tokens of each answer")
     parser.add_argument("--size", type=int, nargs=3, metavar=("REQUESTS", "PROMPTS", "WORDS"))
     given = parser.parse_args()
-    requests, prompts, words = given.size or ((24, 6, 60) if given.quick else (256, 16, 165))
+    requests, prompts, words = given.size or ((16, 4, 60) if given.quick else (256, 16, 165))
     cases = choice.rows_of(given, cases_of(requests, prompts, words, given.outputs))
     orders = [order for order in ORDERS if not given.order or order in given.order]
     events.set_up_logging("error")

@@ -26,8 +26,8 @@ KILLS = 5
 SLOTS = 128
 PACE = (1.0, 3.0)
 """Seconds that the model server takes: some requests are new at the kill, some nearly done."""
-REQUESTS = 1_500
-"""For each kill: more than run in the half minute of one."""
+REQUESTS = 2_500
+"""For each kill: more than two processes run until the next."""
 WARM_SECONDS = 6.0
 STORED_WITHIN = 1.0
 """After so long nothing that a killed process had sent to the database is still on its way."""
