@@ -87,14 +87,15 @@ def lines(count: int) -> list[bytes]:
     return found
 
 
-async def seed(url: str, batches: int, each: int, *, begun: int | None = None) -> None:
+async def seed(url: str, case: Case, *, begun: int | None = None) -> None:
     """Fill a database with batches of which requests may run; only the first `begun` of them, where that is given."""
     connection = await asyncpg.connect(url)
     await migrate(connection)
+    each = case.requests // case.batches
     made = lines(min(each, MOST_MADE))
     whole = [zstd.compress(b"\n".join(made[at : at + BLOCK_LINES])) for at in range(0, len(made), BLOCK_LINES)]
     last = zstd.compress(b"\n".join(made[: each % BLOCK_LINES]))
-    for i in range(batches):
+    for i in range(case.batches):
         no = await connection.fetchval(
             "INSERT INTO batch (no, id, owner, target, endpoint, source, status, model, completion_window, retention,"
             " total, expires_at, in_progress_at) VALUES (next_batch_no(now()), $1, 1, 'chat', $2, 'file',"
@@ -121,11 +122,11 @@ class Database:
     admin: asyncpg.Connection
     url: str
 
-    async def renew(self, batches: int, each: int, *, begun: int | None = None) -> None:
+    async def renew(self, case: Case, *, begun: int | None = None) -> None:
         """As `seed`, in an empty one."""
         await self.admin.execute("DROP DATABASE IF EXISTS bench WITH (FORCE)")
         await self.admin.execute("CREATE DATABASE bench")
-        await seed(self.url, batches, each, begun=begun)
+        await seed(self.url, case, begun=begun)
 
     async def wal(self) -> int:
         """Bytes of write-ahead log so far."""
@@ -162,7 +163,7 @@ def watch(mock: Mock, worker: Running, case: Case) -> float:
 
 async def measure(base: Database, case: Case) -> Found:
     """Run one case."""
-    await base.renew(case.batches, case.requests // case.batches)
+    await base.renew(case)
     with Mock(case.fastest, case.slowest) as mock, Running(base.url, mock.url, case.slots, case.requests) as worker:
         wal, server = await base.wal(), base.cpu()
         worker.go()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks import choice
 from benchmarks.budgets import note
-from benchmarks.dispatch import Database, database
+from benchmarks.dispatch import Case, Database, database
 from benchmarks.mock import Mock
 from benchmarks.workers import Running
 from overnight.domain import events
@@ -41,7 +41,7 @@ async def measure(base: Database, size: int) -> Found:
     """Run batches of this size, one after the other."""
     batches = max(1, AT_LEAST // size)
     total = size * batches
-    await base.renew(batches, size, begun=0)
+    await base.renew(Case(SLOTS, total, batches, *DELAYS), begun=0)
     with Mock(*DELAYS) as mock, Running(base.url, mock.url, SLOTS, total, steps=batches) as worker:
         server = base.cpu()
         worker.go()

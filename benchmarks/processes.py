@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchmarks import choice
+from benchmarks import choice, dispatch
 from benchmarks.budgets import column, note
 from benchmarks.dispatch import Database, database
 from benchmarks.mock import Mock, Stats
@@ -19,6 +19,7 @@ from benchmarks.workers import Running, run_all
 from overnight.domain import events
 
 CAP = 256
+DELAYS = (200, 600)
 CAPPED_DELAYS = (60, 140)
 """Long enough for the cap to be what bounds the rate: 256 requests in 100 ms are 2,560 a second."""
 
@@ -65,9 +66,10 @@ async def watch(mock: Mock, workers: list[Running]) -> list[Stats]:
 
 async def measure(base: Database, case: Case) -> tuple[str, float]:
     """Run one case; its row without what is said of the rate, and the rate."""
-    await base.renew(1, case.requests)
+    delays = CAPPED_DELAYS if case.is_capped else DELAYS
+    await base.renew(dispatch.Case(case.slots, case.requests, 1, *delays))
     cap = CAP if case.is_capped else 0
-    with Mock(*(CAPPED_DELAYS if case.is_capped else (200, 600))) as mock, ExitStack() as stack:
+    with Mock(*delays) as mock, ExitStack() as stack:
         workers = [
             stack.enter_context(Running(base.url, mock.url, case.slots // case.processes, case.requests, cap=cap))
             for _ in range(case.processes)
