@@ -20,8 +20,8 @@ from overnight.domain import events
 
 CAP = 256
 DELAYS = (200, 600)
-CAPPED_DELAYS = (60, 140)
-"""Long enough for the cap to be what bounds the rate: 256 requests in 100 ms are 2,560 a second."""
+CAPPED_DELAYS = (300, 500)
+"""Long enough for the cap to be what bounds the rate: 256 requests in 400 ms are 640 a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ CASES = {
     "1": Case(1, 4_096, 120_000, is_capped=False),
     "2": Case(2, 4_096, 120_000, is_capped=False),
     "4": Case(4, 4_096, 120_000, is_capped=False),
-    "1-capped": Case(1, 1_024, 40_000, is_capped=True),
-    "2-capped": Case(2, 1_024, 40_000, is_capped=True),
-    "4-capped": Case(4, 1_024, 40_000, is_capped=True),
+    "1-capped": Case(1, 1_024, 16_000, is_capped=True),
+    "2-capped": Case(2, 1_024, 16_000, is_capped=True),
+    "4-capped": Case(4, 1_024, 16_000, is_capped=True),
 }
 QUICK_PART = 3
 """A smaller version has so many times fewer requests."""
