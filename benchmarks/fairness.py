@@ -149,14 +149,18 @@ async def run(url: str, name: str, works: Sequence[Work]) -> None:
     await life.end()
     await store.close()
     await connection.close()
-    most = max(cost_of(work) for work in works)
-    bound = 2 * (most + 2 * in_flight * most) + 2 * in_flight * most
+    bound = bound_of(max(cost_of(work) for work in works), in_flight)
     waited = waited or float("nan")
     print(
         f"| {name} | {now[1][0]:,} | {now[other][0]:,} | {drift:,} | {in_flight:,} | {bound:,} | {waited:.0f} "
         f"| {note('drift', drift / bound)} |",
         flush=True,
     )
+
+
+def bound_of(most: int, in_flight: int) -> int:
+    """How far apart two owners' tokens of durable answers may be, with a request of at most so many."""
+    return 2 * (most + 2 * in_flight * most) + 2 * in_flight * most
 
 
 def cost_of(work: Work) -> int:
