@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
-import os
+import math
 import random
-import resource
-import subprocess
-import sys
+import statistics
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import asyncpg
-import uvloop
 
+from benchmarks import choice
+from benchmarks.budgets import column, note
 from benchmarks.mock import Mock
-from overnight.catalog.routes import Routes
-from overnight.catalog.upstream_route import UpstreamRoute
+from benchmarks.workers import Running, cpu_of_server
 from overnight.domain import events, ids
-from overnight.domain.limits import BLOCK_LINES, Limits
-from overnight.loops import Bell
+from overnight.domain.limits import BLOCK_LINES
 from overnight.store import zstd
 from overnight.store.embedded import ensure
-from overnight.store.life import Life
 from overnight.store.migrate import migrate
-from overnight.store.pool import Store
-from overnight.worker.worker import Worker
 
 CHAT = "/v1/chat/completions"
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "4GB", "track_io_timing": "off"}
 WORDS = Path(__file__).with_name("mock_upstream.py").read_text().split()
+MOST_MADE = 100 * BLOCK_LINES
+"""Requests of one batch that differ; those of a larger one come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,58 +45,31 @@ class Case:
     slowest: int
 
 
-CASES = (
-    Case(64, 60_000, 1, 0, 3),
-    Case(1_000, 60_000, 1, 50, 150),
-    Case(10_000, 200_000, 1, 200, 600),
-    Case(10_000, 200_000, 1_000, 200, 600),
-)
-LONG = Case(10_240, 100_000, 1, 2_000, 6_000)
+CASES = {
+    "64": Case(64, 60_000, 1, 0, 3),
+    "1000": Case(1_000, 60_000, 1, 50, 150),
+    "10000": Case(10_000, 200_000, 1, 200, 600),
+    "mixed": Case(10_000, 200_000, 1_000, 200, 600),
+    "10240": Case(10_240, 100_000, 1, 2_000, 6_000),
+}
+QUICK = {"64": 20_000, "1000": 20_000, "10000": 60_000, "mixed": 60_000, "10240": 30_720}
+"""Requests in all, where a smaller version is asked for."""
 
 
-# -- what is measured, in a process of its own -----------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run came to; CPU in µs and the log in bytes are those of a request."""
+
+    worker: float
+    postgres: float
+    mock: float
+    rate: float
+    peak_mib: float
+    filled: float
+    wal: float
 
 
-async def work(url: str, upstream: str, slots: int, requests: int) -> dict[str, float]:
-    """Run all requests of a database; returns what it took."""
-    store = await Store(url).open()
-    life = Life(store, slots)
-    await life.begin()
-    limits = Limits(slots=slots)
-    routes = Routes([UpstreamRoute(upstream, slots=slots, most_reply_bytes=lambda: limits.result_bytes)])
-    await routes.round(store, life)
-    finished = asyncio.Event()
-    worker = Worker(store, life, limits, routes, bell=Bell(), on_committed=lambda _: finished.set())
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    began = time.monotonic()
-    running = asyncio.create_task(worker.run())
-    while not await is_done(store, requests):
-        await asyncio.sleep(0.1)
-    took = time.monotonic() - began
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    # The kernel's own count of the peak would begin with that of the process that started this one.
-    peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    await worker.stop(1.0)
-    running.cancel()
-    await asyncio.wait([running])
-    await routes.close()
-    await life.end()
-    await store.close()
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu": cpu, "seconds": took, "peak_mib": peak}
-
-
-async def is_done(store: Store, requests: int) -> bool:
-    """Whether every request was answered well."""
-    async with store.session() as session:
-        done = await session.connection.fetchval("SELECT coalesce(sum(completed + failed), 0) FROM batch")
-        return int(done) >= requests
-
-
-# -- around it -------------------------------------------------------------------------------------------------
+# -- what runs -------------------------------------------------------------------------------------------------
 
 
 def lines(count: int) -> list[bytes]:
@@ -117,105 +87,133 @@ def lines(count: int) -> list[bytes]:
     return found
 
 
-async def seed(url: str, case: Case) -> None:
-    """Fill a database with batches that may run."""
+async def seed(url: str, case: Case, *, begun: int | None = None) -> None:
+    """Fill a database with batches of which requests may run; only the first `begun` of them, where that is given."""
     connection = await asyncpg.connect(url)
     await migrate(connection)
     each = case.requests // case.batches
-    made = lines(each)
-    blocks = [
-        (first // BLOCK_LINES, len(made[first : first + BLOCK_LINES]),
-         list(range(first, min(first + BLOCK_LINES, each))),
-         zstd.compress(b"\n".join(made[first : first + BLOCK_LINES])))
-        for first in range(0, each, BLOCK_LINES)
-    ]  # fmt: skip
+    made = lines(min(each, MOST_MADE))
+    whole = [zstd.compress(b"\n".join(made[at : at + BLOCK_LINES])) for at in range(0, len(made), BLOCK_LINES)]
+    last = zstd.compress(b"\n".join(made[: each % BLOCK_LINES]))
     for i in range(case.batches):
         no = await connection.fetchval(
             "INSERT INTO batch (no, id, owner, target, endpoint, source, status, model, completion_window, retention,"
             " total, expires_at, in_progress_at) VALUES (next_batch_no(now()), $1, 1, 'chat', $2, 'file',"
-            " 'in_progress', 'mock', '24h', '7 days', $3, now() + interval '1 day', now()) RETURNING no",
-            ids.new(i), CHAT, each,
-        )  # fmt: skip
-        await connection.copy_records_to_table(
-            "block",
-            columns=("batch", "seq", "model", "state", "count", "lines", "ids", "data"),
-            records=[(no, seq, "mock", "ready", count, at, at, data) for seq, count, at, data in blocks],
+            " $4, 'mock', '24h', '7 days', $3, now() + interval '1 day', now()) RETURNING no",
+            *(ids.new(i), CHAT, each, "in_progress" if begun is None or i < begun else "validating"),
         )
+        records = []
+        for seq in range(math.ceil(each / BLOCK_LINES)):
+            at = list(range(seq * BLOCK_LINES, min((seq + 1) * BLOCK_LINES, each)))
+            data = whole[seq % len(whole)] if len(at) == BLOCK_LINES else last
+            records.append((no, seq, "mock", "ready", len(at), at, at, data))
+        columns = ("batch", "seq", "model", "state", "count", "lines", "ids", "data")
+        await connection.copy_records_to_table("block", columns=columns, records=records)
     await connection.execute("VACUUM ANALYZE")
     await connection.execute("CHECKPOINT")
     await connection.close()
 
 
-def cpu_of_server(folder: Path) -> float:
-    """Seconds of CPU that all processes of the server have used, the ended ones too."""
-    first = int((folder / "data" / "postmaster.pid").read_text().split()[0])
-    ticks = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(entry.name) == first:
-                ticks += sum(int(fields[i]) for i in (11, 12, 13, 14))
-            elif int(fields[1]) == first:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A PostgreSQL of our own with a database that is made anew for every run."""
+
+    folder: Path
+    admin: asyncpg.Connection
+    url: str
+
+    async def renew(self, case: Case, *, begun: int | None = None) -> None:
+        """As `seed`, in an empty one."""
+        await self.admin.execute("DROP DATABASE IF EXISTS bench WITH (FORCE)")
+        await self.admin.execute("CREATE DATABASE bench")
+        await seed(self.url, case, begun=begun)
+
+    async def wal(self) -> int:
+        """Bytes of write-ahead log so far."""
+        return int(await self.admin.fetchval("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far."""
+        return cpu_of_server(self.folder)
 
 
-def watch(mock: Mock, process: subprocess.Popen[str], case: Case) -> float:
+@asynccontextmanager
+async def database() -> AsyncIterator[Database]:
+    """A server for the block."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch) / "postgres"
+        async with await ensure(folder, settings=SETTINGS) as embedded:
+            admin = await asyncpg.connect(embedded.dsn)
+            yield Database(folder, admin, embedded.dsn_of("bench"))
+            await admin.close()
+
+
+def watch(mock: Mock, worker: Running, case: Case) -> float:
     """The share of slots filled while the middle 40 % of the requests ran."""
     samples = [mock.stats()]
-    while process.poll() is None:
+    while worker.is_running:
         time.sleep(0.1)
         samples.append(mock.stats())
     middle = [s for s in samples if 0.3 * case.requests <= s.requests <= 0.7 * case.requests]
     if len(middle) < 2:
-        return float("nan")
+        return math.nan
     filled = middle[-1].in_flight_seconds - middle[0].in_flight_seconds
     return filled / (middle[-1].uptime_seconds - middle[0].uptime_seconds) / case.slots
 
 
-async def measure(folder: Path, dsn: str, url: str, case: Case) -> None:
-    """Run one case and print its row."""
-    admin = await asyncpg.connect(dsn)
-    await admin.execute("DROP DATABASE IF EXISTS bench WITH (FORCE)")
-    await admin.execute("CREATE DATABASE bench")
-    await seed(url, case)
-    wal = await admin.fetchval("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
-    server = cpu_of_server(folder)
-    with Mock(case.fastest, case.slowest) as mock:
-        command = [sys.executable, "-m", "benchmarks.dispatch", "--work", url, mock.url]
-        command += [str(case.slots), str(case.requests)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        filled = await asyncio.to_thread(watch, mock, process, case)
-        assert process.stdout is not None
-        said = process.stdout.read()
-        if process.wait() != 0:
-            raise SystemExit("the worker failed")
-        upstream = mock.stats().cpu_seconds
-    took = json.loads(said)
-    each = 1e6 / case.requests
-    server = (cpu_of_server(folder) - server) * each
-    wal = (await admin.fetchval("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn") - wal) / case.requests
-    await admin.close()
-    print(
-        f"| {case.slots:,} ({case.fastest}–{case.slowest} ms) | {case.requests:,} in {case.batches:,} "
-        f"| {took['cpu'] * each:.1f} | {server:.1f} | {upstream * each:.1f} | {case.requests / took['seconds']:,.0f} "
-        f"| {took['peak_mib']:.0f} | {filled:.3f} | {float(wal):.0f} |",
-        flush=True,
-    )
+async def measure(base: Database, case: Case) -> Found:
+    """Run one case."""
+    await base.renew(case)
+    with Mock(case.fastest, case.slowest) as mock, Running(base.url, mock.url, case.slots, case.requests) as worker:
+        wal, server = await base.wal(), base.cpu()
+        worker.go()
+        filled = await asyncio.to_thread(watch, mock, worker, case)
+        took, upstream = worker.took(), mock.stats().cpu_seconds
+        each = 1e6 / case.requests
+        return Found(
+            worker=took.cpu * each,
+            postgres=(base.cpu() - server) * each,
+            mock=upstream * each,
+            rate=case.requests / (took.ended - took.began),
+            peak_mib=took.peak_mib,
+            filled=filled,
+            wal=(await base.wal() - wal) / case.requests,
+        )
 
 
-async def main(cases: list[Case]) -> None:
-    """Measure on a server of our own."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch) / "postgres"
-        async with await ensure(folder, settings=SETTINGS) as database:
-            print("| in flight | requests in batches | worker µs | PostgreSQL µs | mock µs | requests/s | peak MiB "
-                  "| slots filled | WAL B |\n|---|---|---|---|---|---|---|---|---|")  # fmt: skip
-            for case in cases:
-                await measure(folder, database.dsn, database.dsn_of("bench"), case)
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+def judge(name: str, found: Found, one_batch: Found | None) -> str:
+    """What the budgets say of a row."""
+    if name == "10000":
+        cells = [("worker", found.worker), ("postgres", found.postgres), ("rate", found.rate), ("wal", found.wal)]
+    elif name == "mixed":
+        cells = [("wal", found.wal), ("mixed", found.rate / one_batch.rate if one_batch else math.nan)]
+    elif name == "10240":
+        cells = [("filled", found.filled * 100), ("memory", found.peak_mib)]
+    else:
+        cells = []
+    return column([note(*cell) for cell in cells])
+
+
+async def main(cases: dict[str, Case], rounds: int) -> None:
+    """Print the medians of each case."""
+    print("| in flight | requests in batches | worker µs | PostgreSQL µs | mock µs | requests/s | peak MiB "
+          "| slots filled | WAL B | budget |\n|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+    seen: dict[str, Found] = {}
+    async with database() as base:
+        for name, case in cases.items():
+            runs = [await measure(base, case) for _ in range(rounds)]
+            found = Found(*(statistics.median([getattr(run, f.name) for run in runs]) for f in fields(Found)))
+            seen[name] = found
+            print(
+                f"| {case.slots:,} ({case.fastest}–{case.slowest} ms) | {case.requests:,} in {case.batches:,} "
+                f"| {found.worker:.1f} | {found.postgres:.1f} | {found.mock:.1f} | {found.rate:,.0f} "
+                f"| {found.peak_mib:.0f} | {found.filled:.3f} | {found.wal:.0f} "
+                f"| {judge(name, found, seen.get('10000'))} |",
+                flush=True,
+            )
 
 
 def read_case(text: str) -> Case:
@@ -223,14 +221,17 @@ def read_case(text: str) -> Case:
     return Case(*map(int, text.split(",")))
 
 
+def read_cases(given: argparse.Namespace) -> dict[str, Case]:
+    """Those that were asked for."""
+    cases = choice.rows_of(given, CASES)
+    if given.quick:
+        cases = {name: replace(case, requests=QUICK[name]) for name, case in cases.items()}
+    return {str(case): case for case in given.case} if given.case else cases
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    parser = choice.parser(__doc__, CASES, rounds=3)
     parser.add_argument("--case", action="append", type=read_case, help=read_case.__doc__)
-    parser.add_argument("--long", action="store_true", help="also 10,240 slots with replies after 2 to 6 s")
     given = parser.parse_args()
-    if given.work:
-        events.set_up_logging("warning")
-        print(json.dumps(uvloop.run(work(given.work[0], given.work[1], int(given.work[2]), int(given.work[3])))))
-    else:
-        asyncio.run(main(given.case or [*CASES, *([LONG] if given.long else [])]))
+    events.set_up_logging("warning")
+    asyncio.run(main(read_cases(given), choice.rounds_of(given)))

@@ -6,7 +6,6 @@ that are durable, as long as both have requests waiting.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -19,6 +18,8 @@ from types import SimpleNamespace
 import asyncpg
 import uvloop
 
+from benchmarks import choice
+from benchmarks.budgets import note
 from benchmarks.dispatch import SETTINGS
 from benchmarks.mock import Mock
 from overnight.catalog.routes import Routes
@@ -54,9 +55,9 @@ class Work:
 
 
 CASES = {
-    "ten times longer requests against short ones": (Work(1, 4_000, LONG), Work(1, 40_000, SHORT)),
-    "one batch against 1,000 batches": (Work(1, 12_000, LONG), Work(1_000, 12, LONG)),
-    "one batch of short ones against 1,000 of long ones": (Work(1, 40_000, SHORT), Work(1_000, 4, LONG)),
+    "lengths": ("ten times longer requests against short ones", (Work(1, 4_000, LONG), Work(1, 40_000, SHORT))),
+    "batches": ("one batch against 1,000 batches", (Work(1, 12_000, LONG), Work(1_000, 12, LONG))),
+    "both": ("one batch of short ones against 1,000 of long ones", (Work(1, 40_000, SHORT), Work(1_000, 4, LONG))),
 }
 
 
@@ -148,13 +149,18 @@ async def run(url: str, name: str, works: Sequence[Work]) -> None:
     await life.end()
     await store.close()
     await connection.close()
-    most = max(cost_of(work) for work in works)
-    bound = 2 * (most + 2 * in_flight * most) + 2 * in_flight * most
+    bound = bound_of(max(cost_of(work) for work in works), in_flight)
     waited = waited or float("nan")
     print(
-        f"| {name} | {now[1][0]:,} | {now[other][0]:,} | {drift:,} | {in_flight:,} | {bound:,} | {waited:.0f} |",
+        f"| {name} | {now[1][0]:,} | {now[other][0]:,} | {drift:,} | {in_flight:,} | {bound:,} | {waited:.0f} "
+        f"| {note('drift', drift / bound)} |",
         flush=True,
     )
+
+
+def bound_of(most: int, in_flight: int) -> int:
+    """How far apart two owners' tokens of durable answers may be, with a request of at most so many."""
+    return 2 * (most + 2 * in_flight * most) + 2 * in_flight * most
 
 
 def cost_of(work: Work) -> int:
@@ -181,17 +187,17 @@ def time_turns(batches: int, owners: int, most: int = 300, rounds: int = 200) ->
     return (time.process_time() - began) / rounds / most * 1e6
 
 
-async def main() -> None:
+async def main(cases: dict[str, tuple[str, tuple[Work, Work]]]) -> None:
     """Measure on a server of our own."""
     print("| batches | owners | µs a request chosen |\n|---|---|---|")
     for batches, owners in ((2, 1), (2, 2), (256, 1), (256, 2), (256, 100)):
         print(f"| {batches} | {owners} | {time_turns(batches, owners):.2f} |", flush=True)
     print("\n| case | tokens of the first | of the second | largest drift | most in flight | bound "
-          "| newcomer's answer, ms |\n|---|---|---|---|---|---|---|")  # fmt: skip
+          "| newcomer's answer, ms | budget |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         async with await ensure(Path(scratch) / "postgres", settings=SETTINGS) as database:
             admin = await asyncpg.connect(database.dsn)
-            for name, works in CASES.items():
+            for name, works in cases.values():
                 await admin.execute("DROP DATABASE IF EXISTS bench WITH (FORCE)")
                 await admin.execute("CREATE DATABASE bench")
                 await run(database.dsn_of("bench"), name, works)
@@ -199,6 +205,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    given = choice.parser(__doc__, CASES).parse_args()
     events.set_up_logging("warning")
-    uvloop.run(main())
+    chosen = choice.rows_of(given, CASES)
+    uvloop.run(main({"lengths": CASES["lengths"]} if given.quick and not given.only else chosen))

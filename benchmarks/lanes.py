@@ -7,7 +7,6 @@ tokens that it had to compute, which other programs on the machine hardly change
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -24,6 +23,8 @@ from pathlib import Path
 import psutil
 import uvloop
 
+from benchmarks import choice
+from benchmarks.budgets import note
 from benchmarks.dispatch import CHAT, WORDS
 from benchmarks.validate import upload
 from overnight.batches.create import create
@@ -65,8 +66,11 @@ class Order:
 
 
 OURS = Order("ours", True, EngineRoute)
-FILE = Order("as in the file", False, OneTree)
-SORTED = Order("sorted by prompt", True, OneTree)
+ORDERS = {
+    "ours": OURS,
+    "file": Order("as in the file", False, OneTree),
+    "sorted": Order("sorted by prompt", True, OneTree),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Took:
     engine_cpu: float
     tokens: int
     computed: int
+    least: int
+    """What any order has to compute: each shared prompt once, and each request's own part once."""
     outputs: int
 
 
@@ -89,7 +95,8 @@ class Case:
     prompts: int
     words: int
     outputs: int
-    orders: tuple[Order, ...]
+    budgets: dict[str, str]
+    """Orders beside ours, and of which budget each is."""
     host_cache: int = HOST_CACHE_MIB
 
 
@@ -156,7 +163,10 @@ class Bench:
             raise SystemExit(f"{case.requests - len(used)} requests failed")
         tokens = sum(one["prompt_tokens"] for one in used)
         cached = sum(one["prompt_tokens_details"]["cached_tokens"] for one in used)
-        return Took(seconds, cpu, tokens, tokens - cached, sum(one["completion_tokens"] for one in used))
+        # Nothing says what of a request is its own part; they are all about as long as the one that computed least.
+        own = min(one["prompt_tokens"] - one["prompt_tokens_details"]["cached_tokens"] for one in used)
+        least = case.requests * own + case.prompts * (tokens // case.requests - own)
+        return Took(seconds, cpu, tokens, tokens - cached, least, sum(one["completion_tokens"] for one in used))
 
 
 @asynccontextmanager
@@ -170,37 +180,31 @@ async def _working(worker: Worker) -> AsyncIterator[None]:
         await asyncio.wait([running])
 
 
-async def compare(bench: Bench, case: Case, rounds: int) -> None:
-    """Run all orders in turn, `rounds` times, and print the median of each beside the first."""
-    found: dict[str, list[Took]] = {order.name: [] for order in case.orders}
+async def compare(bench: Bench, case: Case, orders: list[str], rounds: int) -> None:
+    """Run the orders in turn, `rounds` times, and print the median of each beside the first."""
+    found: dict[str, list[Took]] = {order: [] for order in orders if order == "ours" or order in case.budgets}
     for _ in range(rounds):
-        for order in case.orders:
-            found[order.name].append(await bench.run(case, order))
-            print(case.name, order.name, found[order.name][-1], file=sys.stderr, flush=True)
-    first = found[case.orders[0].name]
-    for name, runs in found.items():
-        seconds, cpu, computed = (statistics.median([f(run) for run in runs]) for f in (_seconds, _cpu, _computed))
-        ratios = [seconds / statistics.median(map(_seconds, first)), cpu / statistics.median(map(_cpu, first))]
+        for order, runs in found.items():
+            runs.append(await bench.run(case, ORDERS[order]))
+            print(case.name, ORDERS[order].name, runs[-1], file=sys.stderr, flush=True)
+    ours: list[float] = []
+    for order, runs in found.items():
+        seconds, cpu, computed, least = (
+            statistics.median([float(getattr(run, figure)) for run in runs])
+            for figure in ("seconds", "engine_cpu", "computed", "least")
+        )
+        ours = [seconds, cpu] if order == "ours" else ours
+        ratios = [f"{seconds / ours[0]:.2f}", f"{cpu / ours[1]:.2f}"] if ours else ["–", "–"]
+        verdict = note(case.budgets[order], seconds / ours[0]) if ours and order != "ours" else ""
         print(
-            f"| {case.name} | {name} | {seconds:.1f} s | {cpu:.1f} s | {computed:,.0f} of {runs[0].tokens:,} "
-            f"| {runs[0].outputs:,} | {ratios[0]:.2f} | {ratios[1]:.2f} |",
+            f"| {case.name} | {ORDERS[order].name} | {seconds:.1f} s | {cpu:.1f} s "
+            f"| {computed:,.0f} of {runs[0].tokens:,} | {computed / least:.2f} × "
+            f"| {ratios[0]} | {ratios[1]} | {verdict} |",
             flush=True,
         )
 
 
-def _seconds(took: Took) -> float:
-    return took.seconds
-
-
-def _cpu(took: Took) -> float:
-    return took.engine_cpu
-
-
-def _computed(took: Took) -> float:
-    return took.computed
-
-
-async def measure(folder: Path, cases: list[Case], rounds: int) -> None:
+async def measure(folder: Path, cases: list[Case], orders: list[str], rounds: int) -> None:
     """Compare the orders in a fresh embedded database."""
     model = default_model()
     if model is None:
@@ -209,36 +213,41 @@ async def measure(folder: Path, cases: list[Case], rounds: int) -> None:
         store = await Store(database.dsn).open()
         async with store.session() as session:
             await migrate(session.connection)
-        print(
-            "| case | order | time | engine's CPU | prompt tokens computed | output tokens | time : ours | CPU : ours |"
-        )
-        print("|---|---|---|---|---|---|---|---|", flush=True)
+        print(f"{cases[0].outputs} tokens of output\n")
+        print("| case | order | time | engine's CPU | prompt tokens computed | of the least | time : ours | CPU : ours "
+              "| budget |\n|---|---|---|---|---|---|---|---|---|", flush=True)  # fmt: skip
         for case in cases:
-            await compare(Bench(store, model), case, rounds)
+            await compare(Bench(store, model), case, orders, rounds)
         await store.close()
 
 
 def cases_of(requests: int, prompts: int, words: int, outputs: int) -> dict[str, Case]:
     """The comparisons: prompts that are shared, the same with an engine that keeps none aside, and none shared."""
     shared = f"{requests} requests share {prompts} prompts"
+    kept = {"file": "file order, kept", "sorted": "sorted, kept"}
+    none = {"file": "file order", "sorted": "sorted"}
     return {
-        "shared": Case(shared, requests, prompts, words, outputs, (OURS, FILE, SORTED)),
-        "crowded": Case(f"{shared}, no host cache", requests, prompts, words, outputs, (OURS, FILE), host_cache=0),
-        "unrelated": Case(f"{requests} unrelated prompts", requests, requests, words // 8, outputs, (OURS, FILE)),
+        "crowded": Case(f"{shared}, no host cache", requests, prompts, words, outputs, none, host_cache=0),
+        "shared": Case(shared, requests, prompts, words, outputs, kept),
+        "unrelated": Case(
+            f"{requests} unrelated prompts", requests, requests, words // 8, outputs, {"file": "unrelated"}
+        ),
     }
 
 
 def main() -> None:
     """Read what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="256 requests of 500 tokens: over ten minutes")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", action="append", choices=("shared", "crowded", "unrelated"))
+    parser = choice.parser(__doc__, ("crowded", "shared", "unrelated"), rounds=1)
+    parser.add_argument("--order", action="append", choices=tuple(ORDERS), help="only these")
+    parser.add_argument("--outputs", type=int, default=4, help="tokens of each answer")
+    parser.add_argument("--size", type=int, nargs=3, metavar=("REQUESTS", "PROMPTS", "WORDS"))
     given = parser.parse_args()
-    cases = cases_of(256, 16, 165, 8) if given.full else cases_of(48, 8, 80, 8)
+    requests, prompts, words = given.size or ((16, 4, 60) if given.quick else (256, 16, 165))
+    cases = choice.rows_of(given, cases_of(requests, prompts, words, given.outputs))
+    orders = [order for order in ORDERS if not given.order or order in given.order]
     events.set_up_logging("error")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        uvloop.run(measure(Path(folder), [cases[name] for name in given.only or cases], given.rounds))
+        uvloop.run(measure(Path(folder), list(cases.values()), orders, choice.rounds_of(given)))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
 """How many requests at once: the rule against fixed numbers and against counting errors alone, on simulated servers.
 
-Time is simulated in steps, chance comes from a fixed seed: every run prints the same. A server always has work waiting.
+Time is simulated in steps, chance comes from fixed seeds: every run prints the same. A server always has work waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
+from benchmarks import choice
+from benchmarks.budgets import note
 from benchmarks.simulated_servers import (
     STEP,
     CountLimited,
@@ -149,46 +154,85 @@ def simulate(server: Server, rule: Rule, seconds: float = SECONDS) -> Run:
 
 # -- the table -------------------------------------------------------------------------------------------------
 
-SERVERS: dict[str, Callable[[], Server]] = {
-    "queue-limited, 24 slots": QueueLimited,
-    "… and tells it": lambda: QueueLimited(tells=True),
-    "memory-limited": MemoryLimited,
-    "… and tells it ": lambda: MemoryLimited(tells=True),
-    "rate-limited, 20 a second": RateLimited,
-    "429 above 100 at once": CountLimited,
-    "503 to 1 of 40 by chance, 24 slots": Moody,
+SERVERS: dict[str, tuple[str, Callable[[int], Server]]] = {
+    "queue": ("queue-limited, 24 slots", lambda seed: QueueLimited(seed=seed)),
+    "queue-told": ("… and tells it", lambda seed: QueueLimited(seed=seed, tells=True)),
+    "memory": ("memory-limited", lambda seed: MemoryLimited(seed=seed)),
+    "memory-told": ("… and tells it", lambda seed: MemoryLimited(seed=seed, tells=True)),
+    "rate": ("rate-limited, 20 a second", lambda seed: RateLimited(seed=seed)),
+    "count": ("429 above 100 at once", lambda seed: CountLimited(seed=seed)),
+    "chance-10": ("24 slots, 503 to 1 of 10 by chance", lambda seed: Moody(refused=0.1, seed=seed)),
+    "chance-40": ("… 1 of 40", lambda seed: Moody(refused=0.025, seed=seed)),
+    "chance-100": ("… 1 of 100", lambda seed: Moody(refused=0.01, seed=seed)),
+    "chance-200": ("… 1 of 200", lambda seed: Moody(refused=0.005, seed=seed)),
+    "chance-500": ("… 1 of 500", lambda seed: Moody(refused=0.002, seed=seed)),
 }
 
 
-def best_fixed(make: Callable[[], Server]) -> tuple[int, Run]:
+def best_fixed(make: Callable[[int], Server]) -> int:
     """The lowest of the fixed numbers that brings within 1 % of the most tokens a second."""
-    runs = [(number, simulate(make(), Fixed(number))) for number in FIXED]
-    most = max(run.pace() for _, run in runs)
-    return next((number, run) for number, run in runs if run.pace() >= 0.99 * most)
+    paces = [(number, simulate(make(1), Fixed(number)).pace()) for number in FIXED]
+    most = max(pace for _, pace in paces)
+    return next(number for number, pace in paces if pace >= 0.99 * most)
 
 
-def rows(make: Callable[[], Server]) -> Iterator[tuple[str, Run]]:
-    """Each rule by its name, and what came of it; the best fixed number first."""
-    number, best = best_fixed(make)
-    yield f"best fixed: {number}", best
-    for fixed in SHOWN:
-        yield f"fixed: {fixed}", simulate(make(), Fixed(fixed))
-    yield "errors only", simulate(make(), ErrorsOnly())
-    ours = Ours()
-    run = simulate(make(), ours)
-    yield f"Overnight: {min(ours.numbers[-400:])}–{max(ours.numbers[-400:])}", run
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a rule with one seed: throughput as a part of the best, errors of 1,000, seconds to 90 %."""
+
+    part: float
+    errors: float
+    to_most: float
+
+
+def came(run: Run, best: Run) -> Came:
+    """Beside the best fixed number with the same seed."""
+    reached = run.reaches(0.9 * best.pace())
+    return Came(run.pace() / best.pace(), run.errors(), math.inf if reached is None else reached)
+
+
+def show(server: str, rule: str, runs: list[Came], verdict: str = "") -> None:
+    """Print a row: median and worst of all seeds."""
+    parts, errors, times = ([getattr(run, name) for run in runs] for name in Came.__slots__)
+    reached = statistics.median(times)
+    after = "never" if reached == math.inf else f"{reached:.0f} s"
+    print(
+        f"| {server} | {rule} | {statistics.median(parts):.1%} | {min(parts):.1%} | {statistics.median(errors):.1f} "
+        f"| {max(errors):.1f} | {after} | {verdict} |",
+        flush=True,
+    )
+
+
+def compare(name: str, seeds: range, *, only_ours: bool) -> None:
+    """Print the rows of a server."""
+    server, make = SERVERS[name]
+    number = best_fixed(make)
+    best = {seed: simulate(make(seed), Fixed(number)) for seed in seeds}
+    rivals: dict[str, Callable[[], Rule]] = {f"best fixed: {number}": partial(Fixed, number)}
+    rivals |= {f"fixed: {fixed}": partial(Fixed, fixed) for fixed in SHOWN}
+    rivals["errors only"] = ErrorsOnly
+    for rule, begin in () if only_ours else rivals.items():
+        show(server, rule, [came(simulate(make(seed), begin()), best[seed]) for seed in seeds])
+    numbers: list[int] = []
+    runs = []
+    for seed in seeds:
+        ours = Ours()
+        runs.append(came(simulate(make(seed), ours), best[seed]))
+        numbers += ours.numbers[-400:]
+    verdict = note("room", min(run.part for run in runs) * 100)
+    show(server, f"Overnight: {min(numbers)}–{max(numbers)}", runs, verdict)
 
 
 def main() -> None:
     """Print the table."""
-    print("| server | rule: in flight | of the best | errors of 1,000 | to 90 % |\n|---|---|---|---|---|")
-    for name, make in SERVERS.items():
-        best = 0.0
-        for rule, run in rows(make):
-            best = best or run.pace()
-            reached = run.reaches(0.9 * best)
-            after = "never" if reached is None else f"{reached:.0f} s"
-            print(f"| {name} | {rule} | {run.pace() / best:.1%} | {run.errors():.1f} | {after} |", flush=True)
+    parser = choice.parser(__doc__, SERVERS)
+    parser.add_argument("--seeds", type=int, help="how many (default: 7, 2 if quick)")
+    parser.add_argument("--ours", action="store_true", help="leave out the rivals")
+    given = parser.parse_args()
+    print("| server | rule: in flight | of the best | the worst | errors of 1,000 | the worst | to 90 % | budget |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in choice.rows_of(given, SERVERS):
+        compare(name, range(1, 1 + (given.seeds or (2 if given.quick else 7))), only_ours=given.ours or given.quick)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 
+from benchmarks import choice
+from benchmarks.budgets import note
 from benchmarks.dispatch import CHAT, lines
 from benchmarks.house import opened, run, well
 from benchmarks.results import Rig
@@ -33,7 +35,18 @@ from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.seal import Seal
 from overnight.upkeep.validate import Validate
 
-SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "1000,100000,1000000").split(","))
+SIZES = {"1000": 1_000, "100000": 100_000, "1000000": 1_000_000}
+QUICK_SIZES = {"1000": 1_000, "20000": 20_000}
+BUDGETS = {
+    "create of 2 requests, ms": "create",
+    "get, ms": "get",
+    "cancel, ms": "cancel",
+    "results page, nothing answered, ms": "page",
+    "results page, finished, ms": "page",
+    "64 KiB range, ms": "range",
+    "download, MB a second of this process's CPU": "download",
+}
+"""Of which budget a row is, at the largest size."""
 CALLS = 100
 RANGE = 65_536
 DOWNLOAD = """
@@ -156,21 +169,24 @@ async def one_size(upkeep: Upkeep, owner: int, url: str, count: int, folder: Pat
     return found
 
 
-async def measure(folder: Path) -> None:
+async def measure(sizes: list[int], folder: Path) -> None:
     """Print one column a size and the ratio of the largest to the smallest."""
     async with opened(folder) as (store, life):
         owner, limits = await accounts.local_owner(store), Limits(intake=10_000_000)
         upkeep = Upkeep(store, life, limits)
         deps = Deps(store, limits, owner, health=well, bell=Bell())
         async with listening(create_app(deps), "127.0.0.1", 0) as url:
-            columns = [await one_size(upkeep, owner, url, size, folder) for size in SIZES]
-    print("| | " + " | ".join(f"{size:,}" for size in SIZES) + " | growth |")
-    print("|---" * (len(SIZES) + 2) + "|")
+            columns = [await one_size(upkeep, owner, url, size, folder) for size in sizes]
+    print("| | " + " | ".join(f"{size:,}" for size in sizes) + " | growth | budget |")
+    print("|---" * (len(sizes) + 3) + "|")
     for what in columns[0]:
         values = [column[what] for column in columns]
         shown = " | ".join(f"{value:,.1f}" for value in values)
-        print(f"| {what} | {shown} | {values[-1] / values[0]:.2f} × |")
+        verdict = note(BUDGETS[what], values[-1]) if what in BUDGETS else ""
+        print(f"| {what} | {shown} | {values[-1] / values[0]:.2f} × | {verdict} |")
 
 
 if __name__ == "__main__":
-    run(measure)
+    given = choice.parser(__doc__, SIZES).parse_args()
+    sizes = QUICK_SIZES if given.quick and not given.only else choice.rows_of(given, SIZES)
+    run(partial(measure, list(sizes.values())))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import threading
 import time
@@ -13,11 +12,15 @@ from pathlib import Path
 import httpx
 import psutil
 
+from benchmarks import choice
+from benchmarks.budgets import column, note
 from benchmarks.health import Health
 from benchmarks.mock import Mock
 from tests.process import Served, chat
 
 MIB = 2**20
+BYTES = 1_024 * MIB
+QUICK_BYTES = 64 * MIB
 
 
 def parts(size: int) -> Iterator[bytes]:
@@ -70,7 +73,7 @@ def until_running(http: httpx.Client, url: str, file: str, mock: Mock) -> None:
     http.post(f"{url}/v1/batches/{batch}/cancel").raise_for_status()
 
 
-def main(size: int = int(os.environ.get("BENCH_UPLOAD_BYTES", 1024 * MIB))) -> None:
+def main(size: int) -> None:
     """Upload a file of `size` bytes to a fresh server, run it, and print what that took."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
@@ -94,13 +97,17 @@ def main(size: int = int(os.environ.get("BENCH_UPLOAD_BYTES", 1024 * MIB))) -> N
         lines = answer.json()["lines"]
         cpu = after.user + after.system - before.user - before.system
         memory = f"{at_rest / MIB:.0f} MiB at rest, {peak.bytes / MIB:.0f} MiB at most"
-        print("| file | uploaded | first request sent | server CPU a line | server memory | `/health` meanwhile |")
-        print("|---|---|---|---|---|---|")
+        print("| file | uploaded | first request | server CPU a line | server memory | `/health` meanwhile | budget |")
+        print("|---|---|---|---|---|---|---|")
+        verdicts = [note("big memory", peak.bytes / MIB), note("health", health.p99 * 1e3)]
+        if size >= BYTES:
+            verdicts.insert(0, note("big", running))
         print(
             f"| {size / MIB:,.0f} MiB, {lines:,} lines | {uploaded:.1f} s | {running:.1f} s "
-            f"| {cpu / lines * 1e6:.1f} µs | {memory} | {health} |"
+            f"| {cpu / lines * 1e6:.1f} µs | {memory} | {health} | {column(verdicts)} |"
         )
 
 
 if __name__ == "__main__":
-    main()
+    given = choice.parser(__doc__).parse_args()
+    main(QUICK_BYTES if given.quick else BYTES)

@@ -1,11 +1,10 @@
 """CPU and memory of one call through the upstream pool, at 64, 1,000 and 10,000 in flight.
 
-Run as `python -m benchmarks.upstream_pool [--runs N]`. The mock upstream runs beside it and is not counted.
+The mock upstream runs beside it and is not counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import resource
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from benchmarks import choice
 from benchmarks.mock import Mock
 from overnight.upstreams.http import Broken, Call, Endpoint, Pool, Reply
 
@@ -51,7 +51,11 @@ class Figures:
     broken: int
 
 
-SETTINGS = (Setting(64, 60_000, 0, 3), Setting(1_000, 60_000, 50, 150), Setting(10_000, 80_000, 200, 600))
+SETTINGS = {
+    "64": Setting(64, 60_000, 0, 3),
+    "1000": Setting(1_000, 60_000, 50, 150),
+    "10000": Setting(10_000, 80_000, 200, 600),
+}
 
 
 class Load:
@@ -128,10 +132,10 @@ def run_here(setting: Setting) -> Figures:
         return uvloop.run(measure(setting, mock))
 
 
-def run_apart(index: int) -> Figures:
+def run_apart(name: str) -> Figures:
     """One run in a process of its own, so that its memory is its own."""
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.upstream_pool", "--setting", str(index)],
+        [sys.executable, "-m", "benchmarks.upstream_pool", "--setting", name],
         capture_output=True,
         check=True,
     )
@@ -140,18 +144,17 @@ def run_apart(index: int) -> Figures:
 
 def main() -> None:
     """Print the medians as a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--setting", type=int, help=argparse.SUPPRESS)
+    parser = choice.parser(__doc__, SETTINGS, rounds=3)
+    parser.add_argument("--setting", help="of one run in this very process; prints JSON")
     chosen = parser.parse_args()
     if chosen.setting is not None:
         print(msgspec.json.encode(run_here(SETTINGS[chosen.setting])).decode())
         return
     print("| in flight | mock delay ms | CPU µs a call | mock µs | calls/s | KiB a call in flight | peak MiB |")
     print("|---|---|---|---|---|---|---|")
-    for index, setting in enumerate(SETTINGS):
-        runs = [asdict(run_apart(index)) for _ in range(chosen.runs)]
-        seen = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    for name, setting in choice.rows_of(chosen, SETTINGS).items():
+        runs = [asdict(run_apart(name)) for _ in range(choice.rounds_of(chosen))]
+        seen = {figure: statistics.median(run[figure] for run in runs) for figure in runs[0]}
         broken = sum(run["broken"] for run in runs)
         note = f" ({broken} broken)" if broken else ""
         print(

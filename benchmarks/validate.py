@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from benchmarks import choice
+from benchmarks.budgets import note
 from benchmarks.dispatch import CHAT, lines
 from benchmarks.house import opened, run
 from overnight.batches.create import create
@@ -21,7 +23,8 @@ from overnight.store import accounts
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.validate import Validate
 
-LINES = int(os.environ.get("BENCH_LINES", "200000"))
+LINES = 200_000
+QUICK_LINES = 50_000
 
 
 class Spent:
@@ -53,10 +56,12 @@ class Spent:
         own, server = self._mine() - self._own, self._servers() - self._server
         return own / count * 1e6, server / count * 1e6
 
-    def row(self, what: str, count: int) -> str:
+    def row(self, what: str, count: int, budget: str = "") -> str:
+        """A row of the table; `budget` is one for the CPU of both."""
         own, server = self.each(count)
         seconds = time.perf_counter() - self._began
-        return f"| {what} | {own:.1f} µs | {server:.1f} µs | {count / seconds:,.0f} |"
+        verdict = note(budget, own + server) if budget else ""
+        return f"| {what} | {own:.1f} µs | {server:.1f} µs | {count / seconds:,.0f} | {verdict} |"
 
 
 async def upload(content: bytes) -> AsyncIterator[bytes]:
@@ -68,27 +73,28 @@ async def upload(content: bytes) -> AsyncIterator[bytes]:
     yield b"\r\n--cut--\r\n"
 
 
-async def measure(folder: Path) -> None:
-    """Take in one file and print what each leg cost a line."""
-    content = b"\n".join(lines(LINES)) + b"\n"
+async def measure(count: int, folder: Path) -> None:
+    """Take in one file of so many lines and print what each leg cost a line."""
+    content = b"\n".join(lines(count)) + b"\n"
     async with opened(folder) as (store, life):
         owner = await accounts.local_owner(store)
         limits = Limits()
-        print(f"{LINES:,} lines of {len(content) / LINES:,.0f} bytes on average\n")
-        print("| leg | this process a line | PostgreSQL a line | lines/s |\n|---|---|---|---|")
+        print(f"{count:,} lines of {len(content) / count:,.0f} bytes on average\n")
+        print("| leg | this process a line | PostgreSQL a line | lines/s | budget |\n|---|---|---|---|---|")
         spent = Spent(folder)
         file = await receive(store, limits, owner, "multipart/form-data; boundary=cut", upload(content))
-        print(spent.row("upload: check, compress, store", LINES), flush=True)
+        print(spent.row("upload: check, compress, store", count), flush=True)
         del content
         new = read_create(f'{{"input_file_id":"{ids.show(ids.FILE, file.id)}","endpoint":"{CHAT}"}}'.encode())
         await create(store, limits, owner, new)
         spent = Spent(folder)
         while await Validate(Upkeep(store, life, limits)).round():
             pass
-        print(spent.row("validate and plan into blocks", LINES), flush=True)
+        print(spent.row("validate and plan into blocks", count, "validate"), flush=True)
         peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
         print(f"\nPeak memory of this process, the whole input included: {peak / MIB:,.0f} MiB")
 
 
 if __name__ == "__main__":
-    run(measure)
+    given = choice.parser(__doc__).parse_args()
+    run(partial(measure, QUICK_LINES if given.quick else LINES))

@@ -119,6 +119,40 @@ async def test_a_ring_before_anyone_waits_is_not_lost_and_wakes_the_others_too()
     await asyncio.wait_for(inner.wait(FOR_EVER), 10)
 
 
+async def test_of_several_who_wait_the_time_of_one_wakes_no_other() -> None:
+    bell = Bell()
+    patient = asyncio.create_task(bell.wait(FOR_EVER))
+    await asyncio.sleep(0)
+
+    await bell.wait(0.0)
+    await asyncio.sleep(0)
+
+    assert not patient.done()
+    bell.ring()
+    await asyncio.wait_for(patient, 10)
+
+
+async def test_a_ring_during_a_round_is_heard_by_it_though_another_one_was_waiting() -> None:
+    bell = Bell()
+    asked: list[str] = []
+
+    async def busy() -> bool:
+        asked.append("busy")
+        if len(asked) == 1:
+            bell.ring()
+        return False
+
+    waiting = asyncio.create_task(bell.wait(FOR_EVER))
+    await asyncio.sleep(0)
+    work = asyncio.create_task(repeat("busy", busy, every=FOR_EVER, bell=bell))
+    await asyncio.wait_for(waiting, 10)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert asked == ["busy", "busy"]
+    await ends(work)
+
+
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_cancellation_is_heard_while_it_rings(turns: int) -> None:
     bell = Bell()

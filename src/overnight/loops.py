@@ -20,25 +20,45 @@ class Bell:
     """
 
     def __init__(self, *others: Bell) -> None:
-        self._event = asyncio.Event()
+        self.rings = 0
+        self._is_rung = False
+        self._waiting: set[asyncio.Future[None]] = set()
         self._others = others
 
     def ring(self) -> None:
         """Wake all that wait now, or else the next that will."""
-        self._event.set()
+        self.rings += 1
+        self._is_rung = not self._waiting
+        for waiter in self._waiting:
+            _wake(waiter)
         for other in self._others:
             other.ring()
 
-    async def wait(self, seconds: float) -> None:
-        """Return when it rings, or after `seconds`; where several wait, the time of one may wake another."""
+    async def wait(self, seconds: float, since: int | None = None) -> None:
+        """Return when it rings, or after `seconds`; where several wait, each has its own time.
+
+        With `since`, a count of `rings`, one that has rung after that is heard, whoever else heard it.
+        """
+        missed = self._is_rung if since is None else self.rings != since
+        if missed:
+            self._is_rung = False
+            return
         # Not `asyncio.wait_for`: that of Python 3.11 forgets a cancellation that comes while it rings. Nor its
         # `timeout`, which early releases take for a cancellation in a task that was cancelled before and cleans up.
-        timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        timer = loop.call_later(seconds, _wake, waiter)
+        self._waiting.add(waiter)
         try:
-            await self._event.wait()
+            await waiter
         finally:
             timer.cancel()
-            self._event.clear()
+            self._waiting.discard(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | None = None) -> None:
@@ -51,6 +71,7 @@ async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | No
     bell = bell or Bell()
     failures = 0
     while True:
+        heard = bell.rings
         try:
             found = await one_round()
             failures = 0
@@ -62,7 +83,8 @@ async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | No
             await asyncio.sleep(0)
         else:
             seconds = every() if callable(every) else every
-            await bell.wait(min(seconds * 2**failures, max(LONGEST_AFTER_ERRORS, seconds)) if failures else seconds)
+            later = min(seconds * 2**failures, max(LONGEST_AFTER_ERRORS, seconds)) if failures else seconds
+            await bell.wait(later, heard)
 
 
 def uncancel() -> None:

@@ -97,10 +97,26 @@ def test_a_number_that_is_named_is_kept_where_the_first_answers_were_those_of_sh
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("refused", "left"), [(1, 97), (2, 94), (20, 76), (60, 38)])
+@pytest.mark.parametrize(("refused", "left"), [(2, 94), (20, 76), (60, 38)])
 def test_what_the_server_took_is_kept_but_for_a_little(refused: int, left: int) -> None:
     room = held_at(100)
     assert follow(room, full(room, refused=refused, left=100 - refused, ended=1)).allowed == left
+
+
+def test_one_refusal_costs_nothing_unless_it_comes_again_at_once() -> None:
+    room = held_at(100)
+    room = follow(room, full(room, refused=1, left=99, ended=9))
+    assert room.allowed == 100
+    assert follow(room, full(room, refused=1, left=99, ended=9)).allowed == 97
+
+
+def test_refusals_that_come_one_by_one_after_many_answers_cost_nothing() -> None:
+    room = held_at(100)
+    for _ in range(12):
+        for _ in range(12):
+            room = follow(room, full(room, ended=9))
+        room = follow(room, full(room, refused=1, left=99, ended=9))
+    assert room.allowed >= 100
 
 
 def test_refusals_of_what_was_sent_before_cost_no_second_cut() -> None:
@@ -237,7 +253,8 @@ def test_the_number_stays_within_its_bounds_and_never_more_than_doubles(
         assert 1 <= room.allowed <= (slots or MOST)
         # One request more is no step, however small the number.
         assert room.allowed <= max(before * FASTEST + 1, before + 1)
-        if seen.refused and not (room.refusals.tolerated or room.refusals.came_down or known.came_down):
+        found = room.refusals
+        if seen.refused and not (found.tolerated or found.came_down or known.came_down or found.is_lone):
             assert room.allowed <= max(1, before - min(seen.refused, before - 1))
         assert 0 <= room.pause <= LONGEST_PAUSE
 

@@ -68,6 +68,14 @@ def test_counting_errors_alone_goes_on_growing_where_there_are_none() -> None:
     assert rival.allowed(0) > 400
 
 
+@pytest.mark.parametrize("part", [0.005, 0.01, 0.025])
+def test_a_few_refusals_by_chance_cost_next_to_nothing(part: float) -> None:
+    for seed in range(1, 7):
+        best = simulate(Moody(24, part, seed), Fixed(32), SECONDS)
+        ours = simulate(Moody(24, part, seed), Ours(), SECONDS)
+        assert ours.pace() >= 0.93 * best.pace()
+
+
 @pytest.mark.parametrize("part", [0.025, 0.05, 0.1])
 @pytest.mark.parametrize("slots", [None, 12])
 def test_refusals_by_chance_do_not_starve_a_server(slots: int | None, part: float) -> None:

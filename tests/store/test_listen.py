@@ -14,21 +14,9 @@ from overnight.store.pool import Store
 FOR_EVER = 3_600.0
 
 
-class Ear(Bell):
-    """A bell that counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rings = 0
-
-    def ring(self) -> None:
-        self.rings += 1
-        super().ring()
-
-
 @pytest.fixture
-async def ears(store: Store) -> AsyncIterator[dict[str, Ear]]:
-    bells = {WORK: Ear(), TIDY: Ear(), SETTINGS: Ear()}
+async def ears(store: Store) -> AsyncIterator[dict[str, Bell]]:
+    bells = {WORK: Bell(), TIDY: Bell(), SETTINGS: Bell()}
     listening = asyncio.create_task(Listener(store, bells).run())
     await hear(*bells.values())
     try:
@@ -44,7 +32,7 @@ async def hear(*bells: Bell) -> None:
         await asyncio.wait_for(bell.wait(FOR_EVER), 10)
 
 
-async def test_each_channel_has_its_bell(store: Store, ears: dict[str, Ear]) -> None:
+async def test_each_channel_has_its_bell(store: Store, ears: dict[str, Bell]) -> None:
     async with store.session() as session:
         for channel, bell in ears.items():
             await session.connection.execute(f"NOTIFY {channel}")
@@ -52,7 +40,7 @@ async def test_each_channel_has_its_bell(store: Store, ears: dict[str, Ear]) -> 
     assert [bell.rings for bell in ears.values()] == [2, 2, 2]
 
 
-async def test_what_is_not_committed_is_not_heard(store: Store, ears: dict[str, Ear]) -> None:
+async def test_what_is_not_committed_is_not_heard(store: Store, ears: dict[str, Bell]) -> None:
     async with store.session() as session:
         transaction = session.connection.transaction()
         await transaction.start()
@@ -63,7 +51,9 @@ async def test_what_is_not_committed_is_not_heard(store: Store, ears: dict[str, 
     assert ears[WORK].rings == 1
 
 
-async def test_a_broken_connection_is_opened_again_and_everybody_looks_once(store: Store, ears: dict[str, Ear]) -> None:
+async def test_a_broken_connection_is_opened_again_and_everybody_looks_once(
+    store: Store, ears: dict[str, Bell]
+) -> None:
     async with store.session() as session:
         await session.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -77,7 +67,7 @@ async def test_a_broken_connection_is_opened_again_and_everybody_looks_once(stor
 
 
 async def test_without_a_database_it_waits_and_tries_again(store_url: str) -> None:
-    bell = Ear()
+    bell = Bell()
     listener = Listener(Store("postgresql://nobody@127.0.0.1:1/none"), {WORK: bell})
     assert await listener.round() is False
     assert not listener.is_listening
@@ -85,7 +75,7 @@ async def test_without_a_database_it_waits_and_tries_again(store_url: str) -> No
 
 
 async def test_a_connection_that_does_not_answer_is_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = Listener(store, {WORK: Ear()})
+    listener = Listener(store, {WORK: Bell()})
     await listener.round()
     assert listener.is_listening
     assert await listener.round() is False

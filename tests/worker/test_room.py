@@ -28,11 +28,11 @@ def test_a_slow_engine_has_a_handful_written_down() -> None:
         assert 1 <= reserve_low(slots, rate=1.0, commit=0.005) <= 5
 
 
-def test_each_lane_has_one_that_fits_it_written_down() -> None:
+def test_each_lane_has_two_that_fit_it_written_down() -> None:
     for slots in (1, 4, 16):
-        assert reserve_low(slots, rate=1.0, commit=0.005, lanes=slots) >= slots
-        assert lines_to_write(slots, slots, slots - 1, rate=1.0, commit=0.005, lanes=slots) >= 1
-    assert reserve_low(2, rate=0, commit=0.005, lanes=16) == 2
+        assert reserve_low(slots, rate=1.0, commit=0.005, lanes=slots) >= 2 * slots
+        assert lines_to_write(slots, slots, 2 * slots - 1, rate=1.0, commit=0.005, lanes=slots) >= 1
+    assert reserve_low(2, rate=0, commit=0.005, lanes=16) == 4
 
 
 def test_the_reserve_lasts_for_longer_than_a_commit_takes() -> None:

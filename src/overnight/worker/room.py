@@ -17,6 +17,7 @@ COMMITS_AHEAD = 1.5
 LEAST_APART = 0.05
 """Seconds of work in a group at the least, so that a busy worker writes some twenty groups a second."""
 MOST_FLOOR = 4
+EACH_LANE = 2
 LONGEST_COMMIT = 0.25
 """Seconds. A slower commit is an accident, which the reserve need not ride out."""
 
@@ -51,9 +52,10 @@ def reserve_low(cap: int, rate: float, commit: float, lanes: int = 0) -> int:
     """The reserve of written-down requests is too small below this.
 
     It lasts for the time `commit`, in seconds, that it takes to write more, while `rate` requests end a second; and
-    however few end, a slot that becomes free finds one at once: on each of `lanes` one that fits it.
+    however few end, a slot that becomes free finds one at once: on each of `lanes` one that fits it. Where owners have
+    turns for the same tokens, their lanes don't end requests as evenly; so there are two a lane.
     """
-    floor = max(1, min(MOST_FLOOR, cap // 2), min(lanes, cap))
+    floor = max(1, min(MOST_FLOOR, cap // 2), EACH_LANE * min(lanes, cap))
     return floor + ceil(rate * COMMITS_AHEAD * min(commit, LONGEST_COMMIT))
 
 

@@ -64,7 +64,8 @@ def is_refusal(tried: Try) -> bool:
 
 def follow(room: Room, seen: Seen) -> Room:
     """The room after a period, given what was seen in it."""
-    room = chance.note(_pass(room, seen), seen)
+    started = max(0, seen.ended + seen.left - room.in_flight)
+    room = chance.note(_pass(room, seen), seen, started)
     if seen.refused and not chance.are_tolerated(room, seen):
         return chance.judge(_give_way(room, seen))
     if seen.refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import log
+from math import inf, log
 
 START = 8
 """Requests that any server may be given at once, to begin with."""
@@ -154,16 +154,22 @@ class Refusals:
 
     count: float = 0.0
     refused: float = 0.0
-    began: float = 0.0
-    """The number of requests at once when they began; 0 while there are none."""
-    worst: float = 0.0
-    """The largest part that was refused since."""
+    lone: float = 0.0
+    """Of the refused those that did not come in a row."""
+    took: float = 0.0
+    """The number of requests at once that the server took when they began; 0 while there are none."""
+    settled: bool = False
+    """What was sent before they began has ended, so that it is known."""
     came_down: bool = False
-    """The number is far below where they began, and what is counted is counted since."""
+    """The number is far below that, and what is counted is counted since."""
     tolerated: float = 0.0
     """So large a part is refused by chance: no smaller number would prevent it."""
     doubted: float = 0.0
     """Seconds for which none are tolerated."""
+    since: float = inf
+    """Requests that were started since the last refusal."""
+    is_lone: bool = False
+    """The refusal of this period did not come in a row with others."""
 
     @property
     def part(self) -> float:
