@@ -124,7 +124,8 @@ def _as_json(setting: settings_table.Setting, value: Value) -> dict[str, Any]:
 
 
 async def _in_database(where: Where, do: Callable[[Store], Awaitable[Any]]) -> Any:
-    from overnight.server import opened_store, prepare_data_dir
+    from overnight.server import opened_store
+    from overnight.settings import prepare_data_dir
 
     chosen = Settings(data_dir=data_dir(where.data), database_url=where.database_url, postgres_bin=where.postgres_bin)
     prepare_data_dir(chosen.data_dir)
