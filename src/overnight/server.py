@@ -23,6 +23,7 @@ from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
+from overnight.interactive.tell import TELL_EVERY, Telling
 from overnight.loops import Bell, Round, repeat, uncancel
 from overnight.settings import Part, Settings, check_host, prepare_data_dir
 from overnight.store import accounts, embedded
@@ -245,6 +246,8 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "beat", repeat("beat", server.life.beat, every=BEAT_EVERY)
         tend = partial(server.routes.round, server.store, server.life)
         yield "routes", repeat("routes", tend, every=TEND_EVERY)
+        telling = Telling(server.store, server.life, settings.limits, server.routes.load)
+        yield "interactive", repeat("interactive", telling.round, every=TELL_EVERY)
     if Part.UPKEEP in settings.parts:
         deps = Upkeep(
             store=server.store,

@@ -15,7 +15,8 @@ from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
 from overnight.domain import settings_table
 from overnight.domain.errors import BadRequest
-from overnight.domain.settings_table import TABLE, Value
+from overnight.domain.setting import Setting, Value
+from overnight.domain.settings_table import TABLE
 from overnight.settings import Settings, data_dir
 from overnight.store import settings as stored
 from overnight.store.pool import Store
@@ -116,7 +117,7 @@ def _list(found: Mapping[str, object], as_json: bool) -> None:
     )
 
 
-def _as_json(setting: settings_table.Setting, value: Value) -> dict[str, Any]:
+def _as_json(setting: Setting, value: Value) -> dict[str, Any]:
     bounds = {} if setting.is_switch else {"least": setting.least, "most": setting.most, "unit": setting.unit}
     kind = "switch" if setting.is_switch else "number"
     shown = {"name": setting.name, "value": value, "default": setting.default, "type": kind}
