@@ -246,13 +246,11 @@ class Sharing(RuleBasedStateMachine):
     def teardown(self) -> None:
         """However it stands: after some looks the cap is used, and everybody had its turn."""
         living = self.living() if hasattr(self, "workers") else []
-        interactive = sum(
-            w.told_interactive if w.lingers else w.interactive for w in getattr(self, "workers", {}).values()
-        )
-        free = max(
-            0, getattr(self, "cap", 0) - interactive - sum(w.granted for w in self.workers.values() if w.lingers)
-        )
-        if not living or not free:
+        if not living:
+            return
+        frozen = sum(w.granted + w.told_interactive for w in self.workers.values() if w.lingers)
+        free = max(0, self.cap - frozen - sum(w.interactive for w in living))
+        if not free:
             return
         had_a_turn = set()
         for _ in range(2 * len(living) + 2):

@@ -143,14 +143,16 @@ async def test_a_slot_that_an_interactive_request_leaves_is_filled_without_a_rou
     upstream.script = Turnstile()
     limits = Limits(request_seconds=10.0)
     await add_batch(store, [request(f"r{i}") for i in range(20)])
-    async with rigged(store, upstream, limits=limits, route=Engine(upstream.url, 4)) as rig:
-        async with interactive(rig, limits, 3) as give_up:
-            await until(lambda: rig.worker.running == 1, rig)
-            await rounds(rig)
-            give_up(1)
-            async with asyncio.timeout(10):
-                while rig.worker.running < 2:
-                    await upstream.settled()
+    async with (
+        rigged(store, upstream, limits=limits, route=Engine(upstream.url, 4)) as rig,
+        interactive(rig, limits, 3) as give_up,
+    ):
+        await until(lambda: rig.worker.running == 1, rig)
+        await rounds(rig)
+        give_up(1)
+        async with asyncio.timeout(10):
+            while rig.worker.running < 2:
+                await upstream.settled()
 
 
 async def test_a_batch_that_had_given_all_slots_away_has_a_round_when_one_is_left(
@@ -159,15 +161,19 @@ async def test_a_batch_that_had_given_all_slots_away_has_a_round_when_one_is_lef
     upstream.script = Turnstile()
     limits = Limits(request_seconds=10.0)
     await add_batch(store, [request(f"r{i}") for i in range(20)])
-    async with rigged(store, upstream, limits=limits, route=Engine(upstream.url, 2)) as rig:
-        async with interactive(rig, limits, 2) as give_up:
-            await rounds(rig)
-            assert rig.worker.running == 0
-            give_up(1)
-            async with asyncio.timeout(10):
-                await rig.worker.bell.wait(1_000)
-            await rig.worker.round()
-            assert rig.worker.running == 1
+    async with (
+        rigged(store, upstream, limits=limits, route=Engine(upstream.url, 2)) as rig,
+        interactive(rig, limits, 2) as give_up,
+    ):
+        await rounds(rig)
+        assert rig.worker.running == 0
+        # What rang so far was about something else.
+        await rig.worker.bell.wait(0.01)
+        give_up(1)
+        async with asyncio.timeout(10):
+            await rig.worker.bell.wait(1_000)
+        await rig.worker.round()
+        assert rig.worker.running == 1
 
 
 async def test_no_request_of_a_batch_starts_beside_as_many_as_the_cap(store: Store, upstream: Upstream) -> None:
