@@ -5,7 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("upstream_pool", "validate", "dispatch", "room", "upload", "results", "sizes", "fairness", "lanes")
+PARTS = (
+    "upstream_pool",
+    "validate",
+    "dispatch",
+    "room",
+    "upload",
+    "results",
+    "sizes",
+    "fairness",
+    "lanes",
+    "interactive",
+)
 
 
 def main() -> int:
