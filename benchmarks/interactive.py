@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import resource
 import sys
@@ -128,6 +129,10 @@ async def working(dsn: str, case: Case, mock: Mock, slow: Mock) -> AsyncIterator
     running = asyncio.create_task(worker.run())
     deps = Deps(store, limits, await accounts.local_owner(store), house.well, Bell(), routes=routes)
     async with listening(create_app(deps), "127.0.0.1", 0) as url:
+        # As a served process does.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
         yield url, worker
     await worker.stop(0.0)
     running.cancel()
