@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overnight.api.openapi.terms import JSON, Operation, Schema, answer, ref, text
+from overnight.api.openapi.terms import JSON, Operation, Schema, answer, ref
 from overnight.domain.bodies import INTERACTIVE_BODIES
 from overnight.domain.targets import TARGETS
 
@@ -40,7 +40,7 @@ _SAYS = (
 def _passed_on(url: str, example: dict[str, Any], *, streams: bool = True) -> Operation:
     bodies: dict[str, Schema] = {JSON: {}}
     if streams:
-        bodies[STREAM] = text("Events, the last one `[DONE]`; one with `error` where the server broke off.")
+        bodies[STREAM] = {"description": "Events, the last one `[DONE]`; one with `error` where the server broke off."}
     good: dict[int | str, Schema] = {200: answer("What the model server replies.", bodies)}
     return Operation("interactive", good | _REFUSED, body={JSON: ref(_NAMES[url])}, example=example, says=_SAYS)
 
