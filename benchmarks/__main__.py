@@ -18,6 +18,7 @@ PARTS = (
     "growth",
     "processes",
     "takeover",
+    "interactive",
     "fairness",
     "idle",
     "validate",

@@ -3,7 +3,8 @@
 The last user message of a chat (or the prompt, or the input) may begin with an instruction in brackets:
 `[status 500]`, `[status 429 after 1]`, `[once 500]` (only the first time), `[slow 2]` (seconds), `[cut]` (closes in
 the middle of the body), `[silent]` (closes without a word), `[garbage]`, `[error200]` (200 with an error object),
-`[latin1]` (not UTF-8), `[big 20]` (MB), `[nan]`, `[think]` (an answer with `reasoning_content`).
+`[latin1]` (not UTF-8), `[big 20]` (MB), `[nan]`, `[think]` (an answer with `reasoning_content`). A stream is sent in
+two events, `[slow 2]` between them.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Witness:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            return await self._do(writer, path, request, text)
+            return await (_stream if request.get("stream") else self._do)(writer, path, request, text)
         finally:
             self.at_once -= 1
 
@@ -145,7 +146,7 @@ class Witness:
 
 def _input(request: dict[str, Any]) -> str:
     if "messages" in request:
-        return str(request["messages"][-1]["content"])
+        return str(request["messages"][-1].get("content"))
     given = request.get("prompt", request.get("input"))
     return given if isinstance(given, str) else json.dumps(given)
 
@@ -165,6 +166,27 @@ def _reply(path: str, request: dict[str, Any], text: str) -> dict[str, Any]:
         }
     choice = {"index": 0, "text": f"echo: {text}", "finish_reason": "stop", "logprobs": None}
     return {**shared, "object": "text_completion", "choices": [choice]}
+
+
+async def _stream(writer: asyncio.StreamWriter, path: str, request: dict[str, Any], text: str) -> bool:
+    said = INSTRUCTION.match(text)
+    pause = float(said[2] or 0) if said and said[1] == "slow" else 0.0
+    writer.write(b"HTTP/1.1 200 X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for word in ("echo: ", text):
+        chunk = _reply(path, request, word)
+        choice = chunk["choices"][0]
+        if "message" in choice:
+            chunk["object"] = "chat.completion.chunk"
+            choice["delta"] = {**choice.pop("message"), "content": word}
+        else:
+            choice["text"] = word
+        event = b"data: " + json.dumps(chunk).encode() + b"\n\n"
+        writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+        await writer.drain()
+        await asyncio.sleep(pause)
+    writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+    await writer.drain()
+    return True
 
 
 async def _send(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from overnight.domain.settings_table import TABLE, Setting
+from overnight.domain.setting import Setting
+from overnight.domain.settings_table import TABLE
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 

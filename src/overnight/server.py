@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -18,15 +17,16 @@ import asyncpg
 from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
 from overnight.catalog.from_settings import engines_of, routes_of
-from overnight.catalog.routes import Routes
+from overnight.catalog.routes import TEND_EVERY, Routes
 from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
 from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.domain.waiting import DISK_FULL, SAYS, cause_of
 from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
+from overnight.interactive.tell import TELL_EVERY, Telling
 from overnight.loops import Bell, Round, repeat, uncancel
-from overnight.settings import Part, Settings, check_host
+from overnight.settings import Part, Settings, check_host, prepare_data_dir
 from overnight.store import accounts, embedded
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
@@ -138,7 +138,7 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         await limits.take_first(os.environ)
         await limits.round()
         engines = engines_of(settings) if Part.WORKER in settings.parts else []
-        routes = Routes(routes_of(settings, engines) if Part.WORKER in settings.parts else ())
+        routes = Routes(routes_of(settings, engines), runs_batches=Part.WORKER in settings.parts)
         routes.all_blocked = lambda: DISK_FULL if limits.is_disk_low else None
         stack.push_async_callback(routes.close)
         server = Server(settings, store, limits, life, routes, engines, focus or Focus())
@@ -158,16 +158,6 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
             gc.set_threshold(50_000, 50, 100)
             events.tell("started", url=server.url, data_dir=str(settings.data_dir))
             yield server
-
-
-def prepare_data_dir(folder: Path) -> None:
-    """Make the data directory. Raises Unusable where that is not possible."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as e:
-        raise Unusable(
-            f"The data directory {folder} cannot be made ({e.strerror}). Name another with --data-dir."
-        ) from None
 
 
 @asynccontextmanager
@@ -217,6 +207,7 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         hosts=settings.hosts,
         disk_is_low=lambda: disk_is_low(settings.data_dir),
         bell=Bell(server.running, server.tidying),
+        routes=server.routes,
     )
     async with listening(create_app(deps), settings.host, settings.port) as server.url:
         yield
@@ -253,6 +244,10 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "worker", server.worker.run()
     else:
         yield "beat", repeat("beat", server.life.beat, every=BEAT_EVERY)
+        tend = partial(server.routes.round, server.store, server.life)
+        yield "routes", repeat("routes", tend, every=TEND_EVERY)
+        telling = Telling(server.store, server.life, settings.limits, server.routes.load)
+        yield "interactive", repeat("interactive", telling.round, every=TELL_EVERY)
     if Part.UPKEEP in settings.parts:
         deps = Upkeep(
             store=server.store,

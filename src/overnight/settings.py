@@ -79,6 +79,16 @@ def data_dir(given: Path | None, environment: Mapping[str, str] = os.environ) ->
     return Path(platformdirs.user_data_dir("overnight", appauthor=False))
 
 
+def prepare_data_dir(folder: Path) -> None:
+    """Make the data directory. Raises Unusable where that is not possible."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise Unusable(
+            f"The data directory {folder} cannot be made ({e.strerror}). Name another with --data-dir."
+        ) from None
+
+
 def check_host(host: str) -> None:
     """Raise Unusable for an address that others can reach: without accounts everyone there would be the owner."""
     if host == "localhost":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
@@ -66,6 +67,22 @@ def test_chat_completions_and_embeddings_run_on_them(engines: Served) -> None:
     assert len(as_sdk(CreateEmbeddingResponse, vectors["e"]).data[0].embedding) > 0
     for line in said.values():
         assert as_sdk(ChatCompletion, line).choices[0].message.role == "assistant"
+
+
+def test_both_answer_the_sdk_at_once(engines: Served) -> None:
+    with openai.OpenAI(base_url=f"{engines.url}/v1", api_key="unused") as sdk:
+        asked = sdk.chat.completions.create(
+            model="test-model", messages=[{"role": "user", "content": "hello"}], max_tokens=8, stream=True
+        )
+        chunks = list(asked)
+        vector = sdk.embeddings.create(model="test-embedder", input="a text").data[0].embedding
+        with pytest.raises(openai.BadRequestError) as refused:
+            sdk.chat.completions.create(
+                model="test-model", messages=[{"role": "user", "content": "word " * 2_000}], max_tokens=8
+            )
+    assert chunks[-1].choices[0].finish_reason in ("length", "stop")
+    assert len(vector) > 0
+    assert refused.value.code == "context_length_exceeded"
 
 
 def as_sdk(kind: type[T], line: dict[str, Any]) -> T:

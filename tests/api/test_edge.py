@@ -57,7 +57,7 @@ async def test_browsers_are_told_to_take_nothing_for_a_page(served_app: ServedAp
 
 
 async def test_an_unknown_address_is_the_error_shape(served_app: ServedApp) -> None:
-    for path in ("/", "/v1", "/v1/nothing", "/v1/batches/a/b/c", "/openapi", "/schema", "/v1/chat/completions"):
+    for path in ("/", "/v1", "/v1/nothing", "/v1/batches/a/b/c", "/openapi", "/schema", "/v1/responses"):
         response = await served_app.http.get(path)
         assert (path, response.status_code, error_of(response)["code"]) == (path, 404, "not_found")
 

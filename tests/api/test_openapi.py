@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -16,11 +16,14 @@ from litestar.handlers import HTTPRouteHandler, get
 
 from overnight.api.app import HANDLERS, create_app
 from overnight.api.openapi.document import OPERATIONS, document
+from overnight.catalog.routes import Routes
+from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain.limits import Limits
 from tests.api import described
 from tests.api.conftest import Serve, ServedApp, request
 from tests.api.described import DOCUMENT
 from tests.batches.factory import lines, make_factory
+from tests.witness import Witness
 from tools import openapi_file
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -36,6 +39,17 @@ def parts(of: Any, kind: str) -> Iterator[Any]:
     elif isinstance(of, list):
         for part in of:
             yield from parts(part, kind)
+
+
+@pytest.fixture
+async def routes() -> AsyncIterator[Routes]:
+    """By which interactive requests reach a model."""
+    with Witness() as witness:
+        found = Routes([UpstreamRoute(witness.url, most_reply_bytes=lambda: 1_000_000)])
+        for route in found:
+            await route.tend()
+        yield found
+        await found.close()
 
 
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
@@ -189,7 +203,20 @@ async def drive_batches(call: Answers, done: str) -> None:
     await call("POST", f"/v1/batches/{done}/pause", 400)
 
 
-async def test_every_answer_of_every_operation_is_as_it_is_described(served_app: ServedApp) -> None:
+async def drive_interactive(call: Answers) -> None:
+    asked = CHAT | {"model": "test-model"}
+    await call("POST", "/v1/chat/completions", json=asked)
+    await call("POST", "/v1/chat/completions", 400, json={"model": "test-model"})
+    await call("POST", "/v1/chat/completions", 404, json=CHAT | {"model": "nobody"})
+    for status in (401, 403, 418, 429, 500, 503):
+        said = {"role": "user", "content": f"[status {status}]"}
+        await call("POST", "/v1/chat/completions", status, json=asked | {"messages": [said]})
+    await call("POST", "/v1/completions", json={"model": "test-model", "prompt": "a"})
+    await call("POST", "/v1/embeddings", json={"model": "test-model", "input": "a"})
+
+
+async def test_every_answer_of_every_operation_is_as_it_is_described(serve: Serve, routes: Routes) -> None:
+    served_app = await serve(routes=routes)
     make = await make_factory(served_app.store)
     done = await make.completed(lines(3))
     failed = await make.running(b"nonsense\n")
@@ -197,6 +224,7 @@ async def test_every_answer_of_every_operation_is_as_it_is_described(served_app:
     await drive_files(call)
     await drive_uploads(call)
     await drive_batches(call, done.public_id)
+    await drive_interactive(call)
     await call("GET", f"/v1/batches/{failed.public_id}")
     await call("POST", f"/v1/batches/{failed.public_id}/retry")
     for path in ("/v1/models", "/v1/models/m", "/v1/pool/status", "/health", "/metrics", "/openapi.json"):

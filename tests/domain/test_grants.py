@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from overnight.domain.grants import Share, fair_share, settle, slots_for_batches
+from overnight.domain.grants import Share, beside_interactive, fair_share, left_to_batches, settle, slots_for_batches
 
 
 def shares_of(*wants: int) -> list[Share]:
@@ -57,6 +57,17 @@ def test_people_and_the_reserve_take_their_slots_one_by_one() -> None:
     assert slots_for_batches(3, 2, shares) == 0
 
 
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_batches_leave_a_server_what_interactive_requests_and_the_reserve_take(
+    most: int, slots: int, interactive: int, reserve: int
+) -> None:
+    left = left_to_batches(most, slots, interactive, reserve)
+    assert 0 <= left <= most
+    assert not left or left + interactive <= most
+    assert not left or left + interactive + reserve <= slots
+    assert left_to_batches(most, slots, interactive + 1, reserve) == max(0, left - 1)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.booleans()), min_size=1, max_size=7),
     st.integers(0, 60),
@@ -93,6 +104,8 @@ class Model:
     others: tuple[Share, ...] = ()
     """What it last heard, however long ago."""
     told: int = 0
+    interactive: int = 0
+    told_interactive: int = 0
     lingers: bool = False
     turn: int = 0
 
@@ -112,26 +125,29 @@ class Sharing(RuleBasedStateMachine):
         self.workers: dict[int, Model] = {}
 
     def shares(self, but: int) -> tuple[Share, ...]:
-        return tuple(Share(w.no, w.granted, w.told, lingers=w.lingers) for w in self.workers.values() if w.no != but)
+        return tuple(
+            Share(w.no, w.granted, w.told, w.told_interactive, w.lingers) for w in self.workers.values() if w.no != but
+        )
+
+    def target(self, worker: Model) -> int:
+        view = (*worker.others, Share(worker.no, worker.granted, worker.wanted, worker.told_interactive))
+        return fair_share(worker.no, view, slots_for_batches(self.cap, 0, view), worker.turn)
 
     def ask(self, worker: Model) -> None:
         """One statement: the target comes from the old view, what is free from the locked row."""
-        me = Share(worker.no, worker.granted, worker.wanted)
-        view = (*worker.others, me)
-        target = fair_share(worker.no, view, slots_for_batches(self.cap, 0, view), worker.turn)
+        worker.allowed = beside_interactive(worker.allowed, worker.told_interactive, worker.interactive)
+        worker.told_interactive = worker.interactive
+        target = self.target(worker)
         worker.allowed = min(worker.allowed, target)
         holds = max(worker.running, worker.allowed)
         before = self.granted()
-        free = self.cap - sum(w.granted for w in self.workers.values() if w.no != worker.no)
+        taken = sum(w.granted + w.told_interactive for w in self.workers.values() if w.no != worker.no)
+        free = self.cap - worker.interactive - taken
         worker.allowed, worker.granted = settle(holds, target, free)
         assert self.granted() <= max(self.cap, before)
         worker.told = worker.wanted
         worker.others, worker.turn = self.shares(worker.no), self.clock
-        me = Share(worker.no, worker.granted, worker.wanted)
-        view = (*worker.others, me)
-        worker.allowed = min(
-            worker.allowed, fair_share(worker.no, view, slots_for_batches(self.cap, 0, view), worker.turn)
-        )
+        worker.allowed = min(worker.allowed, self.target(worker))
 
     def granted(self) -> int:
         return sum(w.granted for w in self.workers.values())
@@ -163,12 +179,21 @@ class Sharing(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 5), most=st.integers(1, 12))
     def start(self, pick: int, most: int) -> None:
         worker = self.one(pick)
-        starts = max(0, min(most, worker.backlog, worker.allowed - worker.running))
+        may_run = beside_interactive(worker.allowed, worker.told_interactive, worker.interactive)
+        starts = max(0, min(most, worker.backlog, may_run - worker.running))
         before = self.running()
         worker.backlog -= starts
         worker.running += starts
         # A lowered cap lets nothing start before so many have ended.
         assert not starts or before + starts <= self.cap
+        # Nor beside interactive requests of the same process, whether others have heard of them or not.
+        assert not starts or worker.running + worker.interactive <= self.cap
+
+    @precondition(lambda self: self.living())
+    @rule(pick=st.integers(0, 5), count=st.integers(0, 14))
+    def ask_interactively(self, pick: int, count: int) -> None:
+        """Interactive requests come and go, and nobody keeps them back."""
+        self.one(pick).interactive = count
 
     @precondition(lambda self: self.living())
     @rule(pick=st.integers(0, 5), most=st.integers(1, 12))
@@ -221,8 +246,11 @@ class Sharing(RuleBasedStateMachine):
     def teardown(self) -> None:
         """However it stands: after some looks the cap is used, and everybody had its turn."""
         living = self.living() if hasattr(self, "workers") else []
-        free = max(0, getattr(self, "cap", 0) - sum(w.granted for w in self.workers.values() if w.lingers))
-        if not living or not free:
+        if not living:
+            return
+        frozen = sum(w.granted + w.told_interactive for w in self.workers.values() if w.lingers)
+        free = max(0, self.cap - frozen - sum(w.interactive for w in living))
+        if not free:
             return
         had_a_turn = set()
         for _ in range(2 * len(living) + 2):

@@ -9,7 +9,8 @@ import pytest
 
 from overnight.domain.errors import InvalidParameter, UnknownParameter
 from overnight.domain.limits import KIB, MIB, Limits
-from overnight.domain.settings_table import SETTINGS, TABLE, Setting, Value, apply, find, in_force
+from overnight.domain.setting import Setting, Value
+from overnight.domain.settings_table import SETTINGS, TABLE, apply, find, in_force
 from tools import settings_page
 
 

@@ -22,8 +22,17 @@ AT_ONCE = timedelta(0)
 HOUR = timedelta(hours=1)
 
 
-def ask(target: int, *, cap: int = 10, holds: int = 0, running: int = 0, allowed: int = 0, model: str = "m") -> Ask:
-    return Ask(model, running, max(holds, running), max(target, running), target, allowed, cap)
+def ask(
+    target: int,
+    *,
+    cap: int = 10,
+    holds: int = 0,
+    running: int = 0,
+    allowed: int = 0,
+    interactive: int = 0,
+    model: str = "m",
+) -> Ask:
+    return Ask(model, running, max(holds, running), max(target, running), target, allowed, cap, interactive)
 
 
 async def worker(store: Store, *, joined: bool = True, slots: int = 100) -> Life:
@@ -147,15 +156,14 @@ async def test_the_statement_applies_the_rule(store: Store) -> None:
         assert (await granted(store))[life.no] == given.granted
 
 
-async def test_requests_of_people_take_their_slots_wherever_they_run(store: Store) -> None:
+async def test_interactive_requests_take_their_slots_wherever_they_run(store: Store) -> None:
     first, second = await worker(store), await worker(store)
-    await one(store, first, 1)
-    await one(store, second, 1)
-    async with store.session() as session:
-        await session.connection.execute("UPDATE model_grant SET interactive = 2")
-    given = await one(store, first, 10, allowed=1)
-    assert given.allowed == 10 - 4 - 1
+    await one(store, first, 1, interactive=6)
+    assert (await one(store, second, 1, interactive=2)).allowed == 1
+    given = await one(store, first, 10, allowed=1, interactive=1)
+    assert given.allowed == 10 - 2 - 1 - 1
     assert given.others[0].interactive == 2
+    assert (await one(store, first, 10, allowed=6)).allowed == 7
 
 
 async def test_a_new_cap_gives_nothing_before_everybody_has_heard_of_it(store: Store) -> None:

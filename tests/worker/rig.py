@@ -122,6 +122,7 @@ class Rig:
     life: Life
     worker: Worker
     upstream: Upstream
+    routes: Routes
     only: int | None = None
     committed: list[int] = field(default_factory=list)
 
@@ -180,7 +181,7 @@ async def rigged(
         on_committed=committed.append,
     )
     try:
-        yield Rig(store, life, worker, upstream, only, committed)
+        yield Rig(store, life, worker, upstream, routes, only, committed)
     finally:
         await worker.close()
         await routes.close()

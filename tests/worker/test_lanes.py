@@ -161,7 +161,7 @@ async def test_requests_that_share_a_prompt_stay_on_one_of_two_servers(store: St
         await life.begin()
         await routes.round(store, life)
         worker = Worker(store, life, limits, routes, bell=Bell())
-        rig = Rig(store, life, worker, upstream)
+        rig = Rig(store, life, worker, upstream, routes)
         await add_batch(store, lines)
         await rig.finish()
         await worker.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
+from overnight.catalog.load import Load
 from overnight.domain.limits import Limits
 from overnight.store.leases import LeasedBatch, LeasedBlock, Pace, Wanted
 from overnight.store.life import Life
@@ -56,7 +57,7 @@ def test_who_was_not_asked_or_not_reached_is_not_known_to_have_none() -> None:
 def test_an_owner_of_whom_all_was_taken_while_more_is_ready_has_not_left_for_a_second() -> None:
     held = Held(1)
     flow = Flow(Switch("x"), "m", 0.0)
-    attempts = Attempts(held, Limits(), Grants(held, Limits(), Life(Store("postgresql://unused"))))
+    attempts = Attempts(held, Limits(), Grants(held, Limits(), Life(Store("postgresql://unused")), Load()))
     both = [source(flow, 1, 5, 1), source(flow, 2, 5, 2)]
     attempts._see(flow, both, 0.0)
     flow.shares.charge(1, 100)

@@ -9,7 +9,7 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
-from overnight.api import batches, errors, files, health, models, options, results, schemas, uploads
+from overnight.api import batches, errors, files, health, interactive, models, options, results, schemas, uploads
 from overnight.api.deps import Deps, refuse_if_off
 from overnight.api.middleware import App, Edge
 from overnight.api.openapi import route
@@ -23,6 +23,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     *files.ROUTES,
     *uploads.ROUTES,
     *models.ROUTES,
+    *interactive.ROUTES,
     *health.ROUTES,
     *schemas.ROUTES,
     *route.ROUTES,

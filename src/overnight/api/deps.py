@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from litestar import Request as LitestarRequest
 from litestar.datastructures import State
 from litestar.enums import HttpMethod
 
+from overnight.catalog.routes import Routes
 from overnight.domain.errors import BatchesOff, InsufficientStorage
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
@@ -37,6 +38,8 @@ class Deps:
     """Why this process cannot do its work now; None when it is well."""
     bell: Bell
     """Rung when there may be something new to run or to stop."""
+    routes: Routes = field(default_factory=Routes)
+    """By which interactive requests reach their models."""
     life: Life | None = None
     hosts: frozenset[str] = frozenset()
     """Host names, beside the loopback ones, under which callers may address this process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
 import asyncpg
 import msgspec
@@ -24,6 +25,7 @@ from overnight.domain.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
+from overnight.interactive.refused import Refused
 from overnight.store.pool import LOST
 
 RETRY_AFTER = 2
@@ -49,12 +51,35 @@ def show(refusal: Refusal, headers: dict[str, str] | None = None) -> Answer:
     shape |= {"param": refusal.param, "code": refusal.code}
     if isinstance(refusal, RequestsRefused) and refusal.problems:
         shape["problems"] = refusal.problems
+    wait = float(refusal.retry_after or RETRY_AFTER) if refusal.again else None
+    return _shaped(refusal.status, shape, wait, headers)
+
+
+def of_upstream(refused: Refused) -> Answer:
+    """Shape what a model server refused, with its own status."""
+    return _shaped(
+        refused.status, _of_server(refused.message, refused.kind, refused.param, refused.code), refused.retry_after
+    )
+
+
+def as_event(message: str) -> bytes:
+    """The last event of a stream whose server is gone, as client libraries understand it."""
+    shape = _of_server(message, "server_error", None, "upstream_error")
+    return b"data: " + msgspec.json.encode({"error": shape}) + b"\n\n"
+
+
+def _of_server(message: str, kind: str, param: str | None, code: str) -> dict[str, object]:
+    return {"message": message, "type": kind, "param": param, "code": code}
+
+
+def _shaped(status: int, shape: dict[str, object], wait: float | None, headers: dict[str, str] | None = None) -> Answer:
+    """`wait` is in seconds; None: the call is not to be tried again."""
     headers = dict(headers or {})
-    if refusal.again:
-        headers["retry-after"] = str(min(max(refusal.retry_after or RETRY_AFTER, 1), LONGEST_RETRY_AFTER))
-    elif refusal.status in _TRIED_AGAIN or refusal.status >= 500:
+    if wait is not None:
+        headers["retry-after"] = str(min(max(ceil(wait), 1), LONGEST_RETRY_AFTER))
+    elif status in _TRIED_AGAIN or status >= 500:
         headers["x-should-retry"] = "false"
-    return Answer(refusal.status, msgspec.json.encode({"error": shape}), headers)
+    return Answer(status, msgspec.json.encode({"error": shape}), headers)
 
 
 def answer(request: Request, error: Exception) -> Response[bytes]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from overnight.catalog.route import V1, Route, close_all
+from overnight.catalog.route import MOST_INTERACTIVE, V1, Route, close_all
 from overnight.domain.targets import TARGETS
 from overnight.domain.waiting import SERVER_DOWN, SERVER_LOADING
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.store.served import Offer
 from overnight.upstreams.http import Endpoint, Pool
+from overnight.upstreams.streamed import StreamPool
 
 
 class EngineRoute(Route):
@@ -22,6 +23,7 @@ class EngineRoute(Route):
         self._engine = engine
         self._most_reply_bytes = most_reply_bytes
         self._pool: Pool | None = None
+        self._streams: StreamPool | None = None
         self._unused: list[Pool] = []
         self._told = self.offers
         engine.on_change(self._heard)
@@ -54,6 +56,10 @@ class EngineRoute(Route):
     def pool(self) -> Pool | None:
         return self._pool
 
+    @property
+    def streams(self) -> StreamPool | None:
+        return self._streams
+
     def most_running(self, now: float) -> int:
         return self.slots if self._pool is not None else 0
 
@@ -64,17 +70,18 @@ class EngineRoute(Route):
         """See `note_answer`."""
 
     def _heard(self, state: EngineState) -> None:
-        if self._pool is not None:
-            self._unused.append(self._pool)
-            self._pool = None
+        self._put_away()
         base_url = self._engine.base_url
         if state.phase is Phase.READY and base_url is not None:
-            self._pool = Pool(
-                Endpoint(base_url + V1, self._engine.api_key),
-                most_connections=self.slots + 16,
-                most_reply_bytes=self._most_reply_bytes,
-            )
+            endpoint = Endpoint(base_url + V1, self._engine.api_key)
+            self._pool = Pool(endpoint, most_connections=self.slots + 16, most_reply_bytes=self._most_reply_bytes)
+            self._streams = StreamPool(endpoint, most_connections=MOST_INTERACTIVE)
             self.tell_change()
+
+    def _put_away(self) -> None:
+        """Use the connections no more; they are closed with the next round."""
+        self._unused += [pool for pool in (self._pool, self._streams) if pool is not None]
+        self._pool = self._streams = None
 
     async def tend(self) -> bool:
         """Close the connections to engines that are gone; says whether this one differs from what it offered."""
@@ -85,7 +92,5 @@ class EngineRoute(Route):
         return changed
 
     async def close(self) -> None:
-        if self._pool is not None:
-            self._unused.append(self._pool)
-            self._pool = None
+        self._put_away()
         await self.tend()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from overnight.catalog.route import Route
 from overnight.store.served import Offer
 
 
@@ -23,6 +24,12 @@ def resolve(served: Iterable[Offer], name: str, target: str) -> str | None:
         elif name in offer.aliases and by_alias is None:
             by_alias = offer.model
     return by_alias or as_it_is
+
+
+def routes_to(routes: Iterable[Route], model: str) -> list[Route]:
+    """The routes to a model, by its canonical id; those of servers that take every name only where none lists it."""
+    known = list(routes)
+    return [r for r in known if model in r.models] or [r for r in known if r.takes_any_model]
 
 
 def lacks_of(served: Iterable[Offer], model: str) -> frozenset[str]:

@@ -79,7 +79,12 @@ def _check_names(models: list[ModelFile]) -> None:
 
 
 def routes_of(settings: Settings, engines: list[LocalEngine]) -> list[Route]:
-    """A route for each engine and each upstream. Raises Unusable for an address that cannot be called."""
+    """A route for each engine and each upstream. Raises Unusable for an address that cannot be called.
+
+    A process that only answers calls has those to upstreams, for interactive requests.
+    """
+    if not settings.parts & {Part.API, Part.WORKER}:
+        return []
     limits = settings.limits
 
     def most() -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from overnight.catalog.tally import Tally
 from overnight.store.served import Offer
 from overnight.upstreams.http import Pool
+from overnight.upstreams.streamed import StreamPool
+
+MOST_INTERACTIVE = 1_024
+"""Interactive requests that one process has in flight on one route."""
 
 V1 = "/v1"
 """What the paths of OpenAI-compatible servers begin with."""
@@ -28,6 +32,8 @@ class Route(ABC):
         self.name = name
         self.tally = Tally()
         """Hears of every request that starts and ends on it."""
+        self.interactive = 0
+        """Interactive requests in flight on it."""
         self.on_change: list[Callable[[], None]] = []
 
     @property
@@ -50,9 +56,17 @@ class Route(ABC):
     def pool(self) -> Pool | None:
         """The connections to it; None while it is down."""
 
+    @property
+    def streams(self) -> StreamPool | None:
+        """The connections for interactive requests, so that none waits behind a batch's; None while it is down."""
+        return None
+
     @abstractmethod
     def most_running(self, now: float) -> int:
-        """How many requests may run on it now, `now` by the monotonic clock: 0 while it is down."""
+        """How many requests may run on it now, `now` by the monotonic clock: 0 while it is down.
+
+        Interactive ones are among them, though nobody keeps these back.
+        """
 
     @property
     def slot_caches(self) -> int | None:
@@ -120,6 +134,6 @@ class Route(ABC):
             hear()
 
 
-async def close_all(pools: list[Pool]) -> None:
+async def close_all(pools: Sequence[Pool]) -> None:
     """Close pools that are no longer used."""
     await asyncio.gather(*(pool.close() for pool in pools))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from overnight.catalog.load import Load
 from overnight.catalog.route import Route
 from overnight.store.life import Life
 from overnight.store.pool import Store
@@ -18,10 +19,12 @@ WATCH_EVERY = 1.5
 
 
 class Routes:
-    """The routes that a worker runs requests on, told to everybody as rows of `served`."""
+    """The routes that a process reaches models by. Where it has a worker, they are told to everybody, as `served`."""
 
-    def __init__(self, routes: Sequence[Route] = ()) -> None:
+    def __init__(self, routes: Sequence[Route] = (), *, runs_batches: bool = True) -> None:
         self._routes = list(routes)
+        self._runs_batches = runs_batches
+        self.load = Load()
         self._told: tuple[int, tuple[Offer, ...]] | None = None
         self._elsewhere: frozenset[str] = frozenset()
         self.on_change: list[Callable[[], None]] = []
@@ -64,7 +67,7 @@ class Routes:
         if changed:
             self._tell_change()
         offers = self.offers
-        if self._told != (life.no, offers):
+        if self._runs_batches and self._told != (life.no, offers):
             told = (life.no, offers)
             await serve(store, life.no, offers)
             self._told = told

@@ -25,7 +25,7 @@ class Tally:
     def __init__(self, now: float = 0.0) -> None:
         """The first period begins at `now`."""
         self.running = 0
-        """Requests in flight."""
+        """Requests in flight, interactive ones included."""
         self._begin_period(now)
 
     def _begin_period(self, now: float) -> None:

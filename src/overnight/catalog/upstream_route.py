@@ -8,7 +8,7 @@ from time import monotonic
 
 from overnight.catalog.circuit import Circuit
 from overnight.catalog.listing import ask_for_models
-from overnight.catalog.route import V1, Route, close_all
+from overnight.catalog.route import MOST_INTERACTIVE, V1, Route, close_all
 from overnight.catalog.signals import Inquiry
 from overnight.domain import events
 from overnight.domain.concurrency.rule import follow
@@ -18,6 +18,7 @@ from overnight.domain.waiting import SERVER_BUSY, SERVER_UNREACHABLE
 from overnight.store.served import ANY, Offer
 from overnight.upstreams.address import read_address
 from overnight.upstreams.http import Endpoint, Pool
+from overnight.upstreams.streamed import StreamPool
 
 LIST_EVERY = 60.0
 """Seconds between two looks at what the server serves."""
@@ -59,6 +60,7 @@ class UpstreamRoute(Route):
         self._signals: Signals | None = None
         self._inquiry = Inquiry(endpoint)
         self._pool = Pool(endpoint, most_connections=bounds.most + 16, most_reply_bytes=most_reply_bytes)
+        self._streams = StreamPool(endpoint, most_connections=MOST_INTERACTIVE)
         self._circuit = Circuit()
         self._lacks = tuple(sorted(lacks))
         self._offers: tuple[Offer, ...] = ()
@@ -87,6 +89,10 @@ class UpstreamRoute(Route):
     @property
     def pool(self) -> Pool | None:
         return self._pool
+
+    @property
+    def streams(self) -> StreamPool:
+        return self._streams
 
     @property
     def is_on_trial(self) -> bool:
@@ -148,4 +154,4 @@ class UpstreamRoute(Route):
         self._signals = await self._inquiry.ask()
 
     async def close(self) -> None:
-        await close_all([self._pool, self._inquiry.pool])
+        await close_all([self._pool, self._streams, self._inquiry.pool])

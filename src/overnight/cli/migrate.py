@@ -17,7 +17,8 @@ def migrate(data: DataDir = None, database_url: DatabaseUrl = None, postgres_bin
 
 
 async def _migrate(settings: Settings) -> None:
-    from overnight.server import opened_store, prepare_data_dir
+    from overnight.server import opened_store
+    from overnight.settings import prepare_data_dir
 
     prepare_data_dir(settings.data_dir)
     async with opened_store(settings) as store, store.session() as session:

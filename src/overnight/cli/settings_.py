@@ -15,7 +15,8 @@ from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
 from overnight.domain import settings_table
 from overnight.domain.errors import BadRequest
-from overnight.domain.settings_table import SETTINGS, TABLE, Value
+from overnight.domain.setting import Setting, Value
+from overnight.domain.settings_table import SETTINGS, TABLE
 from overnight.settings import Settings, data_dir
 from overnight.store import settings as stored
 from overnight.store.pool import Store
@@ -117,7 +118,7 @@ def _list(found: Mapping[str, object], as_json: bool) -> None:
         output.entry(setting.name, f"{now} ({more})", setting.says, marked=value != setting.default)
 
 
-def _as_json(setting: settings_table.Setting, value: Value) -> dict[str, Any]:
+def _as_json(setting: Setting, value: Value) -> dict[str, Any]:
     bounds = {} if setting.is_switch else {"least": setting.least, "most": setting.most, "unit": setting.unit}
     kind = "switch" if setting.is_switch else "number"
     shown = {"name": setting.name, "value": value, "default": setting.default, "type": kind}
@@ -125,7 +126,8 @@ def _as_json(setting: settings_table.Setting, value: Value) -> dict[str, Any]:
 
 
 async def _in_database(where: Where, do: Callable[[Store], Awaitable[Any]]) -> Any:
-    from overnight.server import opened_store, prepare_data_dir
+    from overnight.server import opened_store
+    from overnight.settings import prepare_data_dir
 
     chosen = Settings(data_dir=data_dir(where.data), database_url=where.database_url, postgres_bin=where.postgres_bin)
     prepare_data_dir(chosen.data_dir)

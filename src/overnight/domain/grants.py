@@ -27,6 +27,23 @@ def slots_for_batches(cap: int, reserve: int, shares: Sequence[Share]) -> int:
     return max(0, cap - reserve - sum(share.interactive for share in shares))
 
 
+def left_to_batches(most: int, slots: int, interactive: int, reserve: int) -> int:
+    """What a server leaves to batches that may be given `most` requests now and runs at most `slots` at once.
+
+    The reserve is kept of its slots: kept of the number that is found while it runs, it would keep that from growing.
+    """
+    return max(0, min(most, slots - reserve) - interactive)
+
+
+def beside_interactive(allowed: int, told: int, interactive: int) -> int:
+    """What a worker may run of a model at once, given what it was `allowed` when it told of `told` interactive ones.
+
+    More of these take from what it has. Fewer give nothing back before it has asked: the cap need not have had room
+    for those there were, as nobody keeps them back.
+    """
+    return max(0, allowed - max(0, interactive - told))
+
+
 def fair_share(worker: int, shares: Sequence[Share], slots: int, turn: int) -> int:
     """How many of `slots` a worker should have: as many as it wants, up to a level that is the same for all.
 

@@ -59,7 +59,11 @@ class Limits:
     per_model: int | None = None
     """Requests of one model that may run at once in the whole deployment; None: what its routes were given."""
     interactive_reserve: int = 0
-    """Slots of a model's cap kept free for people's requests, on top of those that run."""
+    """Slots of a model's cap, and of each server, kept free for interactive requests, on top of those in flight."""
+    yields_to_interactive: bool = True
+    """Whether batches give way to interactive requests of the same model."""
+    shares_interactive_load: bool = True
+    """Whether they give way to those of other processes, too."""
     queued_alert: timedelta | None = timedelta(hours=6)
     """How long a model may wait for a machine before the operator is told; None: however long."""
     window: timedelta | None = timedelta(hours=24)

@@ -1,88 +1,12 @@
-"""The settings that an operator may change while everything runs: name, type, bounds, default, and what each is for."""
+"""The settings that an operator may change while everything runs, and what each decides."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from overnight.domain.errors import InvalidParameter, UnknownParameter
-from overnight.domain.limits import KIB, MIB, Limits
-
-Value: TypeAlias = bool | int | None
-"""Of a setting: a switch or a whole number. None, which only a default can be, is said in the setting's `unset`."""
-
-_OF_UNIT: dict[str, Callable[[int], object]] = {
-    "KiB": lambda n: n * KIB,
-    "MiB": lambda n: n * MIB,
-    "hours": lambda n: timedelta(hours=n),
-    "days": lambda n: timedelta(days=n),
-    "seconds": float,
-}
-_SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting. `field` is what it decides in `Limits`; `least` and `most` are the bounds of a number."""
-
-    name: str
-    field: str
-    default: Value
-    says: str
-    unit: str = ""
-    least: int = 0
-    most: int = 0
-    zero_lifts: bool = False
-    """0 stands for no limit at all."""
-    unset: str = ""
-    """What holds while a setting without a default has no value."""
-
-    @property
-    def is_switch(self) -> bool:
-        return isinstance(self.default, bool)
-
-    @property
-    def bounds(self) -> str:
-        """What may be given, for people."""
-        return "on, off" if self.is_switch else f"{self.least:,} – {self.most:,}"
-
-    def shown(self, value: Value) -> str:
-        """A value for people."""
-        if value is None:
-            return self.unset
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return f"{value:,} {self.unit}".rstrip()
-
-    def check(self, value: object) -> Value:
-        """Return a value that may be set. Raises InvalidParameter."""
-        if self.is_switch and isinstance(value, bool):
-            return value
-        if not self.is_switch and type(value) is int and self.least <= value <= self.most:
-            return value
-        wanted = "on or off" if self.is_switch else f"a whole number from {self.least:,} to {self.most:,}"
-        given = "on" if value is True else "off" if value is False else repr(value)[:80]
-        raise InvalidParameter(f"{self.name} must be {wanted}, not {given}.", param=self.name)
-
-    def read(self, text: str) -> Value:
-        """Read a value from a command line or an environment. Raises InvalidParameter."""
-        text = text.strip()
-        if self.is_switch:
-            return self.check(_SWITCHES.get(text.lower(), text))
-        return self.check(int(text) if _NUMBER.fullmatch(text) else text)
-
-    def as_limit(self, value: Value) -> object:
-        """The value as `Limits` has it."""
-        if isinstance(value, bool) or value is None:
-            return value
-        if value == 0 and self.zero_lifts:
-            return None
-        return _OF_UNIT[self.unit](value) if self.unit in _OF_UNIT else value
-
+from overnight.domain.limits import Limits
+from overnight.domain.setting import Setting, Value
 
 TABLE = (
     Setting(
@@ -103,10 +27,25 @@ TABLE = (
         unset="what its servers take",
     ),
     Setting(
+        "BATCH_YIELD_TO_INTERACTIVE",
+        "yields_to_interactive",
+        True,
+        "Interactive requests in flight on a model take the slots of batches one by one, of its cap and of its server. "
+        "Off: batches fill both whatever else runs, and the next two settings have no effect.",
+    ),
+    Setting(
+        "BATCH_SHARED_INTERACTIVE_LOAD",
+        "shares_interactive_load",
+        True,
+        "Give way to the interactive requests of every process where a model has a cap. Off: to those of the same "
+        "process only.",
+    ),
+    Setting(
         "BATCH_INTERACTIVE_RESERVE",
         "interactive_reserve",
         0,
-        "Slots of every model's cap that batches leave free. Without BATCH_MODEL_CONCURRENCY there is no cap.",
+        "Slots that batches leave free for interactive requests, on top of those in flight: of every model's cap, and "
+        "of what each server runs at once (`--upstream-slots`, or the slots of a local engine).",
         "slots",
         0,
         1_000_000,
@@ -145,7 +84,7 @@ TABLE = (
         "BATCH_MAX_LINE_KB",
         "line_bytes",
         4_096,
-        "Longest line of an input file, and largest request of a create call.",
+        "Longest line of an input file, and largest request of a create call or of an interactive one.",
         "KiB",
         1,
         16_384,

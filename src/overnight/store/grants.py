@@ -32,6 +32,8 @@ class Ask:
     """What it may run so far."""
     cap: int
     """What the cap leaves after the reserve."""
+    interactive: int = 0
+    """Interactive requests of it that are in flight there; they come out of the same cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ async def share(session: Session, worker: int, asks: Sequence[Ask]) -> list[Give
         targets=[ask.target for ask in asks],
         allowed=[ask.allowed for ask in asks],
         caps=[ask.cap for ask in asks],
+        interactive=[ask.interactive for ask in asks],
         settled_after=SETTLED_AFTER,
     )
     if not rows[0]["alive"]:

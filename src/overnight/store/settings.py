@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from overnight.domain.settings_table import Value
+from overnight.domain.setting import Value
 from overnight.store.pool import Store
 from overnight.store.statements import load
 

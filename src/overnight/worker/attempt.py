@@ -16,6 +16,7 @@ from overnight.worker.held import Held
 from overnight.worker.laned import sort, survey
 from overnight.worker.pick import Turns
 from overnight.worker.request import Request
+from overnight.worker.yielding import most_running
 
 TAKEN_BACK_AT_ONCE = 5_000
 SHORT_FOR = 1.0
@@ -144,7 +145,7 @@ class Attempts:
             return 0
         others = sum(len(sibling.running) for sibling in flow.siblings) - running
         cap = min(
-            flow.route.most_running(now) - others,
+            most_running(flow.route, self._limits, now) - others,
             self._limits.slots - self._held.running + running,
         )
         return min(cap, self._grants.room(flow) + running)

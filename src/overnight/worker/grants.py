@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from time import monotonic
 
-from overnight.domain.grants import TURN_SECONDS, Share, fair_share, slots_for_batches
+from overnight.catalog.load import Load
+from overnight.domain.grants import TURN_SECONDS, Share, beside_interactive, fair_share, slots_for_batches
 from overnight.domain.limits import Limits
 from overnight.store import grants
 from overnight.store.grants import Ask, Given
@@ -12,11 +13,14 @@ from overnight.store.life import Life
 from overnight.store.pool import Session
 from overnight.worker.flow import Flow
 from overnight.worker.held import Held
+from overnight.worker.yielding import kept_free, most_running, yielded_to
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at what others want of a model."""
 HUNGRY_EVERY = 0.25
 """Seconds between two looks for slots that others gave back."""
+TELL_EVERY = 0.05
+"""Seconds at least between two statements that tell of other numbers of interactive requests."""
 ROUNDS = 3
 """Statements in a row: to ask, to let go of what is over the share, and to see that it is right."""
 NO_LIMIT = 1 << 31
@@ -25,7 +29,7 @@ NO_LIMIT = 1 << 31
 class Grant:
     """What this worker may run of one model."""
 
-    __slots__ = ("allowed", "ask_at", "granted", "others", "seconds", "wanted")
+    __slots__ = ("allowed", "ask_at", "granted", "interactive", "others", "seconds", "tell_at", "wanted")
 
     def __init__(self) -> None:
         self.allowed = 0
@@ -33,6 +37,9 @@ class Grant:
         self.granted = 0
         """Slots that nobody else takes; never fewer than run."""
         self.wanted = 0
+        self.interactive = 0
+        """Interactive requests that the others were told of."""
+        self.tell_at = 0.0
         self.others: tuple[Share, ...] = ()
         self.seconds = 0
         self.ask_at = 0.0
@@ -44,8 +51,9 @@ class Grants:
     A request starts by numbers that are here already; the database is asked about a model, not about a request.
     """
 
-    def __init__(self, held: Held, limits: Limits, life: Life) -> None:
+    def __init__(self, held: Held, limits: Limits, life: Life, load: Load) -> None:
         self._held = held
+        self._load = load
         self._life = life
         self._limits = limits
         self._grants: dict[str, Grant] = {}
@@ -65,6 +73,12 @@ class Grants:
         if self._limits.per_model is None:
             return NO_LIMIT
         return self._allowed(flow.model) - self._held.running_of(flow.model)
+
+    def is_changed(self) -> bool:
+        """Whether others have not heard yet how many interactive requests of a capped model there are here."""
+        if self._limits.per_model is None or not self._shares_load():
+            return False
+        return any(grant.interactive != self._interactive(model) for model, grant in self._grants.items())
 
     def is_waiting(self, model: str) -> bool:
         """Whether nothing of a model may start here, for want of a slot."""
@@ -88,7 +102,19 @@ class Grants:
 
     def _allowed(self, model: str) -> int:
         grant = self._grants.get(model)
-        return 0 if grant is None or self._limits.per_model != self._cap else grant.allowed
+        if grant is None or self._limits.per_model != self._cap:
+            return 0
+        return beside_interactive(grant.allowed, grant.interactive, self._interactive(model))
+
+    def _interactive(self, model: str) -> int:
+        return yielded_to(self._load, self._limits, model)
+
+    def _shares_load(self) -> bool:
+        return self._limits.shares_interactive_load
+
+    def _told(self, model: str) -> int:
+        """How many interactive requests to tell of."""
+        return self._interactive(model) if self._shares_load() else 0
 
     def _forget(self) -> None:
         self._grants.clear()
@@ -106,19 +132,25 @@ class Grants:
     # -- what is wanted ----------------------------------------------------------------------------------------
 
     def _wanted(self) -> dict[str, int]:
-        """How many requests of each model could run here at once, whoever else wants to; those that run included."""
+        """How many requests of each model could run here at once, whoever else wants to; those that run included.
+
+        Models of which there are interactive requests only are among them: others have to hear of these.
+        """
         now = monotonic()
         wanted: dict[str, int] = {}
         for flow in self._held.flows.values():
             work = len(flow.reserve) + flow.untaken
             running = len(flow.running)
-            most = flow.route.most_running(now) if work and now >= flow.held_until else 0
+            most = most_running(flow.route, self._limits, now) if work and now >= flow.held_until else 0
             if most > 0:
                 # What its route is busy with ends some time: then one slot of this model must be there.
                 on_route = sum(len(sibling.running) for sibling in flow.siblings)
                 most = max(1, most - on_route + running)
             if running or most:
                 wanted[flow.model] = wanted.get(flow.model, 0) + max(running, min(running + work, most))
+        for model in self._load.models:
+            if self._told(model):
+                wanted.setdefault(model, 0)
         return {model: min(number, self._limits.slots) for model, number in wanted.items()}
 
     def _due(self, wanted: dict[str, int], now: float) -> list[str]:
@@ -135,6 +167,8 @@ class Grants:
         grant = self._grants.get(model)
         if grant is None or now >= grant.ask_at:
             return True
+        if grant.interactive != self._told(model) and now >= grant.tell_at:
+            return True
         target = self._target(grant, wanted)
         # A share that shrank is let go of at once; one that grew is taken where some of it is free.
         grant.allowed = min(grant.allowed, target)
@@ -145,8 +179,8 @@ class Grants:
     def _target(self, grant: Grant, wanted: int) -> int:
         assert self._cap is not None
         mine = self._held.worker
-        shares = (*grant.others, Share(mine, grant.granted, wanted))
-        slots = slots_for_batches(self._cap, self._limits.interactive_reserve, shares)
+        shares = (*grant.others, Share(mine, grant.granted, wanted, grant.interactive))
+        slots = slots_for_batches(self._cap, kept_free(self._limits), shares)
         return fair_share(mine, shares, slots, grant.seconds // TURN_SECONDS)
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -165,6 +199,9 @@ class Grants:
         grant = self._grants.setdefault(model, Grant())
         self._unused.discard(model)
         running = self._held.running_of(model)
+        told = self._told(model)
+        grant.allowed = beside_interactive(grant.allowed, grant.interactive, told)
+        grant.interactive = told
         target = self._target(grant, wanted)
         grant.allowed = min(grant.allowed, target)
         assert self._cap is not None
@@ -175,7 +212,8 @@ class Grants:
             wanted=wanted,
             target=target,
             allowed=grant.allowed,
-            cap=max(0, self._cap - self._limits.interactive_reserve),
+            cap=max(0, self._cap - kept_free(self._limits)),
+            interactive=told,
         )
 
     def _take(self, given: Given, wanted: int, now: float) -> None:
@@ -185,6 +223,7 @@ class Grants:
         grant.others = given.others
         grant.seconds = given.seconds
         grant.wanted = wanted
+        grant.tell_at = now + TELL_EVERY
         grant.ask_at = now + (HUNGRY_EVERY if given.allowed < wanted else LOOK_EVERY)
 
     async def _give_back(self, session: Session, wanted: dict[str, int]) -> None:

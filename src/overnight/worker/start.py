@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
+from overnight.catalog.route import Route
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import within_context
@@ -23,6 +24,7 @@ from overnight.worker.held import Held
 from overnight.worker.laned import bring_forward
 from overnight.worker.record import Recorder
 from overnight.worker.request import Request
+from overnight.worker.yielding import most_running
 
 
 class Starter:
@@ -57,6 +59,11 @@ class Starter:
         for flow in list(self._held.flows.values()):
             self.pump(flow)
 
+    def pump_route(self, route: Route) -> None:
+        """Start what may start on a route."""
+        for flow in self._held.flows_of(route):
+            self.pump(flow)
+
     def pump(self, flow: Flow) -> None:
         """Start requests of a flow while there are free slots; ask for more to be written down in good time."""
         if flow.reserve and not self._endings.stopping:
@@ -89,7 +96,7 @@ class Starter:
         if held.alone is not None and self._keeps_others_waiting(held.alone, now):
             return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
         on_route = sum([len(sibling.running) for sibling in flow.siblings])
-        room = flow.route.most_running(now) - on_route
+        room = most_running(flow.route, self._limits, now) - on_route
         room = min(room, self._recorder.most_running(self._limits.slots) - held.running)
         return min(room, self._grants.room(flow))
 

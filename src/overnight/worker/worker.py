@@ -8,6 +8,7 @@ from time import monotonic
 
 import asyncpg
 
+from overnight.catalog.route import Route
 from overnight.catalog.routes import TEND_EVERY, WATCH_EVERY, Routes
 from overnight.domain import events
 from overnight.domain.limits import Limits
@@ -76,7 +77,7 @@ class Worker:
         clock = Clock()
         self._held = Held(life.no)
         self._recorder = Recorder(self._held, self.bell.ring, on_committed)
-        self._grants = Grants(self._held, limits, life)
+        self._grants = Grants(self._held, limits, life, routes.load)
         self._queued = Queued(self._held)
         self._endings = Endings(self._held, self._queued, clock, self._recorder)
         self._starter = Starter(
@@ -88,6 +89,7 @@ class Worker:
         life.running = lambda: self._held.running
         life.on_new_life.append(self._begin_anew)
         routes.on_change.append(self.wake)
+        routes.load.on_end.append(self._take_slot_back)
 
     @property
     def running(self) -> int:
@@ -256,6 +258,12 @@ class Worker:
         while True:
             await self._outer_bell.wait(LOOK_EVERY * 1_000)
             self.wake()
+
+    def _take_slot_back(self, route: Route) -> None:
+        """An interactive request has ended."""
+        self._starter.pump_route(route)
+        if self._grants.is_changed() or any(flow.is_blocked for flow in self._held.flows_of(route)):
+            self.bell.ring()
 
     def _begin_anew(self, old: int) -> None:
         """What was held belongs to others: forget it, and give up what runs."""

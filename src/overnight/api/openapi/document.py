@@ -9,12 +9,12 @@ from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 
 from overnight import __version__
-from overnight.api.openapi import batches, files, process, shared
+from overnight.api.openapi import batches, files, interactive, process, shared
 from overnight.api.openapi.batch_objects import BATCH_OBJECTS
 from overnight.api.openapi.objects import OBJECTS
 from overnight.api.openapi.terms import Operation, Schema, show
 
-OPERATIONS: dict[str, Operation] = files.OPERATIONS | batches.OPERATIONS | process.OPERATIONS
+OPERATIONS: dict[str, Operation] = files.OPERATIONS | batches.OPERATIONS | interactive.OPERATIONS | process.OPERATIONS
 """By the name of the handler."""
 
 TAGS = {
@@ -22,13 +22,14 @@ TAGS = {
     "uploads": "Large files, sent in parts.",
     "batches": "Many requests handed over in one call.",
     "results": "What became of each request, at any time.",
-    "models": "What batches may name.",
+    "interactive": "One request now, passed on to its model.",
+    "models": "What requests may name.",
     "process": "How this process and the whole deployment are doing.",
     "documents": "What describes all this to programs.",
 }
 
 _SAYS = """\
-Batch inference on your own models, in the shape of OpenAI's Batch API.
+Batch inference on your own models, in the shape of OpenAI's Batch API, and single requests beside it.
 
 Every error has the shape `Error`, also those of unknown addresses (404) and methods (405, whose `Allow` header lists
 what the address answers to, as `OPTIONS` does). Every answer carries `x-request-id`. A refusal that may pass carries
@@ -56,7 +57,7 @@ def document(handlers: Iterable[HTTPRouteHandler]) -> Schema:
         "tags": [{"name": name, "description": says} for name, says in TAGS.items()],
         "paths": _paths(handlers),
         "components": {
-            "schemas": OBJECTS | BATCH_OBJECTS,
+            "schemas": OBJECTS | BATCH_OBJECTS | interactive.INTERACTIVE_OBJECTS,
             "responses": shared.RESPONSES,
             "parameters": shared.PARAMETERS,
             "headers": shared.HEADERS,

@@ -129,7 +129,8 @@ class Operation:
     """What a call of one method and path takes and answers; summary and name come from its handler."""
 
     tag: str
-    answers: Mapping[int, Schema]
+    answers: Mapping[int, Schema] | Mapping[int | str, Schema]
+    """By status; `4XX` stands for all others of its kind."""
     refusals: tuple[type[Refusal], ...] = ()
     """Beside those that every operation may answer with."""
     codes: tuple[str, ...] = ()

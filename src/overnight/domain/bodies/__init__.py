@@ -7,12 +7,12 @@ the common ones of vLLM and llama.cpp. Whether a model or a server supports a fi
 from __future__ import annotations
 
 from overnight.domain.bodies.carry import FORMS
-from overnight.domain.bodies.chat import CHAT
-from overnight.domain.bodies.completions import COMPLETION
+from overnight.domain.bodies.chat import CHAT, INTERACTIVE_CHAT
+from overnight.domain.bodies.completions import COMPLETION, INTERACTIVE_COMPLETION
 from overnight.domain.bodies.embeddings import EMBEDDING
 from overnight.domain.bodies.kinds import Kind, Wrong
 
-__all__ = ["BODIES", "Kind", "Wrong", "is_field"]
+__all__ = ["BODIES", "INTERACTIVE_BODIES", "Kind", "Wrong", "is_field"]
 
 BODIES: dict[str, Kind] = {
     "/v1/chat/completions": CHAT,
@@ -20,6 +20,13 @@ BODIES: dict[str, Kind] = {
     "/v1/embeddings": EMBEDDING,
 }
 """By the url of a line."""
+
+INTERACTIVE_BODIES: dict[str, Kind] = {
+    "/v1/chat/completions": INTERACTIVE_CHAT,
+    "/v1/completions": INTERACTIVE_COMPLETION,
+    "/v1/embeddings": EMBEDDING,
+}
+"""The same of interactive requests, which may ask for a stream."""
 
 
 def is_field(name: str) -> bool:

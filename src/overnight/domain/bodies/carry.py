@@ -22,6 +22,7 @@ class _Typed(msgspec.Struct):
 
 
 _read_line = msgspec.json.Decoder(_Line).decode
+_read_body = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_messages = msgspec.json.Decoder(list[_Message]).decode
 _read_typed = msgspec.json.Decoder(list[_Typed]).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
@@ -32,7 +33,16 @@ def first_lacking(line: bytes, lacks: Lacks) -> tuple[str, str] | None:
 
     A field that is null asks for nothing.
     """
-    for name, raw in _read_line(line).body.items():
+    return _first_lacking(_read_line(line).body, lacks)
+
+
+def first_lacking_of_body(body: bytes, lacks: Lacks) -> tuple[str, str] | None:
+    """The same of a body by itself."""
+    return _first_lacking(_read_body(body), lacks)
+
+
+def _first_lacking(body: dict[str, msgspec.Raw], lacks: Lacks) -> tuple[str, str] | None:
+    for name, raw in body.items():
         if bytes(raw) == b"null":
             continue
         if name in lacks:

@@ -81,18 +81,24 @@ _SERVERS: dict[str, Kind] = {
 
 FIELDS: dict[str, Kind] = sampling.OPENAI | sampling.VLLM | sampling.LLAMA_CPP | _OPENAI | _SERVERS
 
-_KNOWN = body(FIELDS, needs=("model", "messages"))
 _NO_PROBABILITIES = Wrong(".top_logprobs", "needs 'logprobs' to be true")
-
-
-def _check(value: Any) -> Wrong | None:
-    found = _KNOWN.check(value)
-    if found is None and value.get("top_logprobs") and value.get("logprobs") is not True:
-        return _NO_PROBABILITIES
-    return found
 
 
 _ASKS = {"required": ["top_logprobs"], "properties": {"top_logprobs": {"type": "integer", "minimum": 1}}}
 _HAS = {"required": ["logprobs"], "properties": {"logprobs": {"const": True}}}
 
-CHAT = Kind(_check, _KNOWN.schema | {"if": _ASKS, "then": _HAS}, _KNOWN.is_called, _KNOWN.takes)
+
+def _chat(fields: dict[str, Kind]) -> Kind:
+    known = body(fields, needs=("model", "messages"))
+
+    def check(value: Any) -> Wrong | None:
+        found = known.check(value)
+        if found is None and value.get("top_logprobs") and value.get("logprobs") is not True:
+            return _NO_PROBABILITIES
+        return found
+
+    return Kind(check, known.schema | {"if": _ASKS, "then": _HAS}, known.is_called, known.takes)
+
+
+CHAT = _chat(FIELDS)
+INTERACTIVE_CHAT = _chat(FIELDS | sampling.STREAMS)

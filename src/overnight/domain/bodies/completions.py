@@ -22,3 +22,4 @@ FIELDS: dict[str, Kind] = (
 )
 
 COMPLETION = body(FIELDS, needs=("model", "prompt"))
+INTERACTIVE_COMPLETION = body(FIELDS | sampling.STREAMS, needs=("model", "prompt"))

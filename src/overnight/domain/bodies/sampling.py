@@ -38,6 +38,14 @@ MODEL = Kind(_text.check, _text.schema | _NO_AUTO, _text.is_called, _text.takes)
 STREAM = Kind(_false.check, {"const": False}, "left out, null or false", _false.takes)
 """Both are looked at before the other fields, with codes of their own for `auto` and `true`."""
 
+STREAMS: dict[str, Kind] = {
+    "stream": boolean(),
+    "stream_options": record(
+        {"include_usage": boolean(), "include_obfuscation": boolean(), "continuous_usage_stats": boolean()}
+    ),
+}
+"""In the place of these in `OPENAI` where somebody waits for the answer. The last option is vLLM's."""
+
 OPENAI: dict[str, Kind] = {
     "model": MODEL,
     "stream": STREAM,

@@ -2,7 +2,7 @@
 -- One worker tells what it runs and wants of some models and takes what it may have. It is one statement, so that a
 -- worker which freezes in the middle holds up nobody. The models' rows are locked in the order of their names; what
 -- the others have is read by `slots_taken` after that. The rule is `domain.grants.settle`:
---     allowed = max(0, min(target, cap - taken)), granted = max(holds, allowed)
+--     allowed = max(0, min(target, cap - interactive - taken)), granted = max(holds, allowed)
 -- While a cap is new, somebody may not have heard of it and run requests that are in no row yet: nothing is raised
 -- until all workers tell what they run, or had time enough to.
 WITH alive AS MATERIALIZED (
@@ -17,23 +17,25 @@ WITH alive AS MATERIALIZED (
         capped_since = CASE WHEN m.asked_at > now() - interval '1 minute' THEN m.capped_since ELSE now() END
     RETURNING m.model, m.capped_since
 ), asked AS MATERIALIZED (
-    SELECT l.model, a.running, a.holds, a.wanted, a.target,
+    SELECT l.model, a.running, a.holds, a.wanted, a.target, a.interactive,
         CASE WHEN l.capped_since < now() - :settled_after::interval OR NOT EXISTS (
                 SELECT FROM worker w JOIN beat b ON b.worker = w.no
                 WHERE w.dead_at IS NULL AND w.no <> :worker AND b.slots > 0 AND NOT b.capped)
             THEN a.target ELSE least(a.target, a.allowed) END AS may_have,
-        greatest(0, a.cap - slots_taken(l.model, :worker)) AS free
+        greatest(0, a.cap - a.interactive - slots_taken(l.model, :worker)) AS free
     FROM locked l JOIN unnest(
         :models::text[], :running::integer[], :holds::integer[], :wanted::integer[], :targets::integer[],
-        :allowed::integer[], :caps::integer[]
-    ) AS a (model, running, holds, wanted, target, allowed, cap) ON a.model = l.model
+        :allowed::integer[], :caps::integer[], :interactive::integer[]
+    ) AS a (model, running, holds, wanted, target, allowed, cap, interactive) ON a.model = l.model
 ), given AS MATERIALIZED (
-    SELECT model, running, holds, wanted, greatest(0, least(may_have, free))::integer AS allowed FROM asked
+    SELECT model, running, holds, wanted, interactive, greatest(0, least(may_have, free))::integer AS allowed
+    FROM asked
 ), stored AS (
-    INSERT INTO model_grant (model, worker, granted, running, wanted)
-    SELECT model, :worker, greatest(holds, allowed), running, wanted FROM given
+    INSERT INTO model_grant (model, worker, granted, running, wanted, interactive)
+    SELECT model, :worker, greatest(holds, allowed), running, wanted, interactive FROM given
     ON CONFLICT (model, worker) DO UPDATE
-    SET granted = excluded.granted, running = excluded.running, wanted = excluded.wanted, session_ended = false
+    SET granted = excluded.granted, running = excluded.running, wanted = excluded.wanted,
+        interactive = excluded.interactive, session_ended = false
     RETURNING model, granted
 )
 SELECT alive.no AS alive, extract(epoch FROM now())::bigint AS seconds, given.model, given.allowed, stored.granted,

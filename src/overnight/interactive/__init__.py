@@ -1,0 +1,1 @@
+"""What people ask of a model and wait for: passed on to a route at once, beside the batches."""
