@@ -8,6 +8,7 @@ that what may start, and on which connections, is found out once for all of them
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -59,7 +60,7 @@ class Starter:
         self._endings = endings
         self.given_up: set[Call] = set()
         """Calls that were cancelled here: they were no tries, and may start again."""
-        self._came_in: list[tuple[Call, Reply | Broken, float]] = []
+        self._came_in: deque[tuple[Call, Reply | Broken, float]] = deque()
         """What ended and when, to be taken in together."""
         self._is_due = False
 
@@ -169,11 +170,10 @@ class Starter:
 
     def _take_in(self) -> None:
         """Hand over what has ended, and start what may start in its place."""
-        came_in, self._came_in = self._came_in, []
         alone = self._held.alone
         flows: dict[Flow, None] = {}
-        for call, came, at in came_in:
-            flow = self._end(call, came, at)
+        while self._came_in:
+            flow = self._end(*self._came_in.popleft())
             if flow is not None:
                 flows[flow] = None
         if alone is not None and self._held.alone is None:
@@ -190,7 +190,8 @@ class Starter:
         flow = source.flow
         flow.route.tally.end(now)
         given_up = call in self.given_up
-        self.given_up.discard(call)
+        if given_up:
+            self.given_up.discard(call)
         if source.batch.forgotten:
             return None
         flow.running.discard(call)
