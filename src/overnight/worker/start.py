@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from overnight.catalog.route import Route
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import within_context
@@ -29,7 +30,7 @@ from overnight.worker.request import Request
 
 AT_ONCE = 64
 """Answers that are taken in together at the most, so that the first of them does not wait for long."""
-MANY = 2_000
+MANY = 5_000
 PART = 0.001
 """With so many requests in flight answers are gathered for this part of the time that one took: some come in it, and
 the slots are empty for half of it. One by one they cost half as much again, with nothing of it in the caches."""
@@ -171,16 +172,17 @@ class Starter:
     def _take_in(self) -> None:
         """Hand over what has ended, and start what may start in its place."""
         alone = self._held.alone
-        flows: dict[Flow, None] = {}
+        on_routes: dict[Route, list[Flow]] = {}
         while self._came_in:
             flow = self._end(*self._came_in.popleft())
             if flow is not None:
-                flows[flow] = None
+                on_routes[flow.route] = flow.siblings
         if alone is not None and self._held.alone is None:
             self.pump_all()
             return
-        for sibling in dict.fromkeys(sibling for flow in flows for sibling in flow.siblings):
-            self.pump(sibling)
+        for flows in on_routes.values():
+            for flow in flows:
+                self.pump(flow)
 
     def _end(self, call: Call, came: Reply | Broken, now: float) -> Flow | None:
         """One of them; returns its flow, None where it belongs to others now."""
