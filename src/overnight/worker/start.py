@@ -32,8 +32,8 @@ AT_ONCE = 64
 """Answers that are taken in together at the most, so that the first of them does not wait for long."""
 MANY = 5_000
 PART = 0.001
-"""With so many requests in flight answers are gathered for this part of the time that one took: some come in it, and
-the slots are empty for half of it. One by one they cost half as much again, with nothing of it in the caches."""
+"""With so many requests in flight answers are gathered for this part of the time that one took. By Little's law it is
+the time in which at least five of them come; their slots are empty for half of it."""
 LONGEST_WINDOW = 0.005
 
 
