@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from overnight.upstreams.http import BrokenKind
+from overnight.upstreams.http import BrokenKind, Call
 from tests.upstreams.conftest import Connect, Outcome, Serve
 from tests.upstreams.server import CHAT, Peer, saying
 
@@ -96,6 +96,31 @@ async def test_a_kept_connection_that_was_closed_is_not_written_to(connect: Conn
             await loop.sock_sendall(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             assert (await call.reply()).body == b"{}"
             peer.close()
+
+
+async def test_calls_sent_together_go_out_on_connections_that_live(connect: Connect) -> None:
+    """Of two kept connections the server has closed one: its call goes out on a new one, the other's on the other."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        pool = connect(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+        first = [Outcome(pool), Outcome(pool)]
+        closed, kept = [(await asyncio.wait_for(loop.sock_accept(listener), 10))[0] for _ in first]
+        for peer in (closed, kept):
+            await loop.sock_recv(peer, 65536)
+            await loop.sock_sendall(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        for call in first:
+            await call.reply()
+        closed.close()
+        replies: list[object] = []
+        pool.send(*(Call("/together", b"{}", 10.0, None, lambda _, came: replies.append(came)) for _ in range(2)))
+        fresh, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
+        for peer in (kept, fresh):
+            asked = await asyncio.wait_for(loop.sock_recv(peer, 65536), 10)
+            assert asked.count(b"POST /v1/together") == 1
+            peer.close()
+        await pool.close()
+    assert len(replies) == 2
 
 
 async def test_a_call_on_a_kept_connection_that_ends_without_a_reply_is_not_sent_again(

@@ -46,8 +46,8 @@ class Watched(Tally):
         self._interactive = 0
         self.started: list[int] = []
 
-    def begin(self, now: float) -> None:
-        super().begin(now)
+    def begin(self, now: float, count: int = 1) -> None:
+        super().begin(now, count)
         if self._route.interactive == self._interactive:
             self.started.append(self.running)
         self._interactive = self._route.interactive

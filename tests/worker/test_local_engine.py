@@ -86,6 +86,8 @@ async def test_a_request_that_engines_die_of_ends_alone(rig: Rig, engine: Switch
 
     async def script(asked: Asked) -> Say:
         if asked.name == "poison":
+            # Those that were sent together with it have come then.
+            await asyncio.sleep(0.005)
             beside.append(rig.upstream.in_flight - 1)
             return DIES
         await asyncio.sleep(0.01)

@@ -10,6 +10,7 @@ import pytest
 
 from overnight.domain.limits import Limits
 from overnight.store.pool import Store
+from overnight.worker import start
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, completion, echo, failure
 from tests.worker.rig import Rig, add_batch, add_owner, names, request, results, rigged, value, values
 
@@ -24,6 +25,19 @@ async def test_every_request_gets_exactly_one_answer(rig: Rig) -> None:
     )
     assert max(rig.upstream.arrivals.values()) == 1
     assert await value(rig.store, "SELECT input_tokens FROM batch WHERE no = $1", batch) == 3_500
+
+
+async def test_answers_that_are_gathered_for_a_while_are_taken_in_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with thousands of requests in flight, each of which takes seconds."""
+    monkeypatch.setattr(start, "MANY", 1)
+    monkeypatch.setattr(start, "PART", 1.0)
+    batch = await add_batch(rig.store, [request(f"r{i}") for i in range(200)])
+    await rig.finish()
+    assert (await results(rig.store, batch)).keys() == names(200)
+    assert max(rig.upstream.arrivals.values()) == 1
+    assert rig.worker.running == 0
 
 
 async def test_everything_sent_was_written_down_before(rig: Rig) -> None:

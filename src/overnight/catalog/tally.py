@@ -40,10 +40,10 @@ class Tally:
         # Moments of ends minus moments of starts: with `running` times now it is the time spent in flight.
         self._stamps = -self.running * now
 
-    def begin(self, now: float) -> None:
-        """A request was sent."""
-        running = self.running = self.running + 1
-        self._stamps -= now
+    def begin(self, now: float, count: int = 1) -> None:
+        """So many requests were sent."""
+        running = self.running = self.running + count
+        self._stamps -= now * count
         if running > self._peak:
             self._peak = running
 

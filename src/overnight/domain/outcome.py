@@ -25,7 +25,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 NO_USAGE = Usage()
 
 
-class Try(msgspec.Struct, frozen=True):
+class Try(msgspec.Struct, frozen=True, gc=False):
     """What one try at a request came to.
 
     A success has `code` None and its `body`. A failure has a `code` of the public table, a sentence,

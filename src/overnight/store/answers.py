@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate, chain, cycle, islice, repeat
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ class Fenced(Exception):
     """A write of a worker that was declared dead: nothing was written."""
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, gc=False):
     """The final outcome of one request, with its line as the result file holds it."""
 
     line: int
@@ -44,21 +44,25 @@ class Answer(msgspec.Struct):
     """False for a request that never ran because its batch was cancelled: it is in no count."""
 
 
-@dataclass(slots=True)
+_COUNTS = (
+    "batches", "completed", "failed", "cancelled", "input_tokens", "cached_tokens", "output_tokens",
+    "reasoning_tokens", "output_bytes", "error_bytes",
+)  # fmt: skip
+_SEGMENT_COLUMNS = ("s_batch", "s_kind", "s_bytes", "s_lines", "s_data")
+_ANSWER_COLUMNS = (
+    "a_batch", "a_line", "a_kind", "a_status", "a_tries", "a_frame_index", "a_frame_at", "a_frame_bytes",
+    "a_started_ms", "a_took_ms", "a_input_tokens", "a_cached_tokens", "a_output_tokens", "a_reasoning_tokens",
+)  # fmt: skip
+
+
 class _Columns:
     """The arguments of the recording statement, grown column by column."""
 
-    batches: dict[str, list[int]] = field(
-        default_factory=lambda: {
-            name: []
-            for name in (
-                "batches", "completed", "failed", "cancelled", "input_tokens", "cached_tokens", "output_tokens",
-                "reasoning_tokens", "output_bytes", "error_bytes",
-            )
-        }
-    )  # fmt: skip
-    segments: list[tuple[int, int, int, int, bytes]] = field(default_factory=list)
-    answers: list[tuple[int | str | None, ...]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.batches: dict[str, list[int]] = {name: [] for name in _COUNTS}
+        self.segments: dict[str, list[int | bytes]] = {name: [] for name in _SEGMENT_COLUMNS}
+        self.answers: dict[str, list[int | None]] = {name: [] for name in _ANSWER_COLUMNS}
+        self.codes: list[str | None] = []
 
 
 async def record(session: Session, worker: int, flush: Iterable[tuple[int, list[Answer]]]) -> int:
@@ -78,63 +82,73 @@ async def record(session: Session, worker: int, flush: Iterable[tuple[int, list[
 
 
 def _add(columns: _Columns, batch: int, answers: list[Answer]) -> None:
-    sizes = [0, 0]
-    for kind in (OUTPUT, ERROR):
-        of_kind = [a for a in answers if a.kind == kind]
-        if not of_kind:
-            continue
-        frames: list[bytes] = []
-        at = 0
-        for i in range(0, len(of_kind), FRAME_LINES):
-            group = of_kind[i : i + FRAME_LINES]
-            text = b"".join([a.text for a in group])
-            frame = zstd.compress(text)
-            frames.append(frame)
-            sizes[kind] += len(text)
-            columns.answers += [_row(batch, a, index, at, len(frame)) for index, a in enumerate(group)]
-            at += len(frame)
-        columns.segments.append((batch, kind, sizes[kind], len(of_kind), b"".join(frames)))
-    count = columns.batches
-    count["batches"].append(batch)
-    count["completed"].append(sum(a.kind == OUTPUT for a in answers))
-    count["failed"].append(sum(a.kind == ERROR and a.ran for a in answers))
-    count["cancelled"].append(sum(not a.ran for a in answers))
-    count["input_tokens"].append(sum(a.usage.input for a in answers))
-    count["cached_tokens"].append(sum(a.usage.cached for a in answers))
-    count["output_tokens"].append(sum(a.usage.output for a in answers))
-    count["reasoning_tokens"].append(sum(a.usage.reasoning for a in answers))
-    count["output_bytes"].append(sizes[OUTPUT])
-    count["error_bytes"].append(sizes[ERROR])
+    outputs = [a for a in answers if a.kind == OUTPUT]
+    errors = [a for a in answers if a.kind == ERROR]
+    cancelled = sum([not a.ran for a in answers])
+    usages = [a.usage for a in answers]
+    _grow(
+        columns.batches,
+        batches=[batch],
+        completed=[len(outputs)],
+        failed=[sum([a.ran for a in errors])],
+        cancelled=[cancelled],
+        input_tokens=[sum([usage.input for usage in usages])],
+        cached_tokens=[sum([usage.cached for usage in usages])],
+        output_tokens=[sum([usage.output for usage in usages])],
+        reasoning_tokens=[sum([usage.reasoning for usage in usages])],
+        output_bytes=[_add_segment(columns, batch, OUTPUT, outputs) if outputs else 0],
+        error_bytes=[_add_segment(columns, batch, ERROR, errors) if errors else 0],
+    )
 
 
-def _row(batch: int, a: Answer, index: int, frame_at: int, frame_bytes: int) -> tuple[int | str | None, ...]:
-    usage = a.usage
-    return (
-        batch, a.line, a.kind, a.status, a.tries, index, frame_at, frame_bytes, a.started_ms, a.took_ms,
-        usage.input, usage.cached, usage.output, usage.reasoning, a.code,
-    )  # fmt: skip
+def _add_segment(columns: _Columns, batch: int, kind: int, answers: list[Answer]) -> int:
+    """Add answers of one kind; returns the bytes of their lines."""
+    count = len(answers)
+    lines = [a.text for a in answers]
+    frames = [zstd.compress(b"".join(lines[i : i + FRAME_LINES])) for i in range(0, count, FRAME_LINES)]
+    sizes = [len(frame) for frame in frames]
+    starts = accumulate(sizes, initial=0)
+    size = sum(map(len, lines))
+    data = b"".join(frames)
+    _grow(columns.segments, s_batch=[batch], s_kind=[kind], s_bytes=[size], s_lines=[count], s_data=[data])
+    usages = [a.usage for a in answers]
+    _grow(
+        columns.answers,
+        a_batch=[batch] * count,
+        a_line=[a.line for a in answers],
+        a_kind=[kind] * count,
+        a_status=[a.status for a in answers],
+        a_tries=[a.tries for a in answers],
+        a_frame_index=islice(cycle(range(FRAME_LINES)), count),
+        a_frame_at=_of_each_line(starts, count),
+        a_frame_bytes=_of_each_line(sizes, count),
+        a_started_ms=[a.started_ms for a in answers],
+        a_took_ms=[a.took_ms for a in answers],
+        a_input_tokens=[usage.input for usage in usages],
+        a_cached_tokens=[usage.cached for usage in usages],
+        a_output_tokens=[usage.output for usage in usages],
+        a_reasoning_tokens=[usage.reasoning for usage in usages],
+    )
+    columns.codes += [a.code for a in answers]
+    return size
 
 
-_SEGMENT_COLUMNS = ("s_batch", "s_kind", "s_bytes", "s_lines", "s_data")
-_ANSWER_COLUMNS = (
-    "a_batch", "a_line", "a_kind", "a_status", "a_tries", "a_frame_index", "a_frame_at", "a_frame_bytes",
-    "a_started_ms", "a_took_ms", "a_input_tokens", "a_cached_tokens", "a_output_tokens", "a_reasoning_tokens", "a_code",
-)  # fmt: skip
+def _of_each_line(of_frames: Iterable[int], count: int) -> Iterable[int]:
+    """What is known of frames, for each of `count` lines in them."""
+    return islice(chain.from_iterable(map(repeat, of_frames, repeat(FRAME_LINES))), count)
+
+
+def _grow(columns: dict[str, list[Any]], **more: Iterable[Any]) -> None:
+    """Add to columns, to each as many values as to the others."""
+    for name, values in more.items():
+        columns[name] += values
 
 
 def _arguments(columns: _Columns, worker: int) -> list[object]:
-    given: dict[str, object] = {"worker": worker, **columns.batches}
-    given.update(_turned(_SEGMENT_COLUMNS, columns.segments))
-    turned = _turned(_ANSWER_COLUMNS, columns.answers)
-    given["a_code"] = _array_of_codes(turned.pop("a_code"))
-    given.update((name, _array_of_numbers(numbers)) for name, numbers in turned.items())
+    given: dict[str, object] = {"worker": worker, **columns.batches, **columns.segments}
+    given.update((name, _array_of_numbers(numbers)) for name, numbers in columns.answers.items())
+    given["a_code"] = _array_of_codes(columns.codes)
     return _RECORD.arguments(given)
-
-
-def _turned(names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    if not rows:
-        return {name: [] for name in names}
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _array_of_numbers(numbers: list[int | None]) -> str:

@@ -65,7 +65,7 @@ class BrokenKind(Enum):
     """The caller gave up the call, or the pool was closed."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """A whole reply of a server. `seconds` is the time since the request was written."""
 
     status: int
@@ -89,7 +89,7 @@ class Call:
 
     `path` is appended to the endpoint's base URL; `timeout` is in seconds from `Pool.send` to the end of the reply;
     `what` is the caller's own; `headers` come after the pool's. `on_end` is called exactly once and must not raise.
-    The last four attributes are kept by the pool.
+    The last five attributes are kept by the pool, which forgets `body` once it was written.
     """
 
     __slots__ = (
@@ -98,6 +98,7 @@ class Call:
         "connection",
         "deadline",
         "ended",
+        "head",
         "headers",
         "method",
         "on_end",
@@ -109,7 +110,7 @@ class Call:
     def __init__(
         self,
         path: str,
-        body: bytes,
+        body: bytes | memoryview,
         timeout: float,
         what: object,
         on_end: Callable[[Call, Reply | Broken], None],
@@ -117,12 +118,13 @@ class Call:
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self.path = path
-        self.body = body
+        self.body: bytes | memoryview = body
         self.timeout = timeout
         self.what = what
         self.on_end = on_end
         self.method = method
         self.headers = headers
+        self.head = b""
         self.began = 0.0
         self.deadline = 0.0
         self.connection: Connection | None = None

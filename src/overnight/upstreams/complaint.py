@@ -87,9 +87,9 @@ def find_error(body: object) -> object | None:
     `{"error": {…}}` (OpenAI, Anthropic, llama.cpp), `{"object": "error", …}` (vLLM), and a bare text under `error`
     where nothing else looks like an answer.
     """
-    if not isinstance(body, dict):
+    if type(body) is not dict:
         return None
-    fields = cast("dict[str, object]", body)
+    fields: dict[str, object] = body
     error = fields.get("error")
     if isinstance(error, dict) and error:
         return fields

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import select
 import socket
 from collections.abc import Callable
 from time import monotonic
@@ -55,10 +54,10 @@ class Connection(asyncio.Protocol):
         "_fault",
         "_headers",
         "_headers_complete",
+        "_is_small",
         "_keeper",
         "_most_bytes",
         "_parser",
-        "_poll",
         "_received",
         "_reusable",
         "_size",
@@ -68,6 +67,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "idle_since",
         "keep_seconds",
+        "number",
     )
 
     def __init__(self, keeper: Keeper, most_bytes: Callable[[], int], keep_seconds: float) -> None:
@@ -79,7 +79,8 @@ class Connection(asyncio.Protocol):
         self.call: Call | None = None
         self.closed = False
         self._transport: asyncio.Transport | None = None
-        self._poll: select.poll | None = None
+        self.number = -1
+        """Of its file in this process."""
         self._forget_reply()
 
     def _forget_reply(self) -> None:
@@ -99,21 +100,19 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._forget_reply()
         self.call = call
+        self._is_small = len(request) <= _SMALL_REQUEST
         call.connection = self
         self._started = monotonic()
         self._transport.write(request)
 
-    def is_fresh(self, now: float) -> bool:
-        """Whether an idle connection may carry a call: not idle for too long, and nothing came in meanwhile.
-
-        The kernel is asked, because the loop learns of a server's goodbye only at its next turn. A request that is
-        never written can go out on another connection; one written after the goodbye could have been processed for
-        all we know (RFC 9110, section 9.2.2), and a model call is not free.
-        """
-        if self.closed or self._poll is None or now - self.idle_since > self.keep_seconds:
+    def close_unless_fresh(self, now: float) -> bool:
+        """Whether an idle connection may carry a call as far as it knows: it is open, and not idle for too long."""
+        if self.closed or self._transport is None or self._transport.is_closing():
             return False
-        assert self._transport is not None
-        return not self._transport.is_closing() and not self._poll.poll(0)
+        if now - self.idle_since > self.keep_seconds:
+            self.close()
+            return False
+        return True
 
     def break_off(self, kind: BrokenKind, message: str) -> None:
         """End the call that runs, if one does, and close the connection."""
@@ -137,8 +136,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         plain = transport.get_extra_info("socket")
         _notice_dead_peers(plain)
-        self._poll = select.poll()
-        self._poll.register(plain.fileno(), select.POLLIN)
+        self.number = plain.fileno()
 
     def data_received(self, data: bytes) -> None:
         """Read on in the reply."""
@@ -172,7 +170,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             # The parser holds our methods: without this only the garbage collector would free the two.
             del self._parser
-        self._transport = self._poll = None
+        self._transport = None
         self._keeper.lose(self)
 
     def _end(self, error: Exception | None) -> None:
@@ -238,7 +236,7 @@ class Connection(asyncio.Protocol):
         assert call is not None
         self.call = None
         reply = self._make_reply()
-        if self._reusable and self._is_written(call):
+        if self._reusable and (self._is_small or self._is_written()):
             hint = self._headers.get(b"keep-alive")
             if hint is not None:
                 self._heed_keep_alive(hint)
@@ -250,10 +248,10 @@ class Connection(asyncio.Protocol):
         call.ended = True
         call.on_end(call, reply)
 
-    def _is_written(self, call: Call) -> bool:
+    def _is_written(self) -> bool:
         """Whether the request is out: a server may answer before it has read all of a large one."""
         assert self._transport is not None
-        return len(call.body) <= _SMALL_REQUEST or self._transport.get_write_buffer_size() == 0
+        return self._transport.get_write_buffer_size() == 0
 
     def _heed_keep_alive(self, hint: bytes) -> None:
         """Stay a second below the time the server says it keeps an idle connection."""

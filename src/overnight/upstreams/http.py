@@ -12,6 +12,7 @@ from overnight.domain.limits import MIB
 from overnight.upstreams.address import read_address
 from overnight.upstreams.call import Broken, BrokenKind, Call, Endpoint, Reply
 from overnight.upstreams.connection import Connection
+from overnight.upstreams.idle import Idle
 from overnight.upstreams.opening import CannotOpenError, Opener
 from overnight.upstreams.proxy import find_proxy
 from overnight.upstreams.request import Heads
@@ -62,8 +63,7 @@ class Pool:
         self._sweep_seconds = sweep_seconds
         self._loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
-        # A dict is a stack that also forgets any of its members at once.
-        self._idle: dict[Connection, None] = {}
+        self._idle = Idle()
         self._waiting: deque[Call] = deque()
         self._opening: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -72,27 +72,28 @@ class Pool:
 
     # -- what callers do ---------------------------------------------------------------------------------------
 
-    def send(self, call: Call) -> None:
-        """Send a request; its outcome goes to the call's `on_end`, never before this returns.
+    def send(self, *calls: Call) -> None:
+        """Send requests; the outcome of each goes to its call's `on_end`, never before this returns.
 
-        ValueError when the call's method, path or headers could not stand in a request, or it was sent before.
+        ValueError when a call's method, path or headers could not stand in a request, or it was sent before; nothing
+        is sent then.
         """
-        head = self._head_of(call)
-        if call.began:
-            raise ValueError("A call can be sent only once.")
-        call.began = now = monotonic()
-        call.deadline = now + call.timeout
+        for call in calls:
+            call.head = self._head_of(call)
+            if call.began:
+                raise ValueError("A call can be sent only once.")
+        now = monotonic()
+        for call in calls:
+            call.began = now
+            call.deadline = now + call.timeout
         if self._closed:
-            self.end_soon(call, Broken(BrokenKind.CANCELLED, "The pool of connections is closed.", sent=False))
+            for call in calls:
+                self.end_soon(call, Broken(BrokenKind.CANCELLED, "The pool of connections is closed.", sent=False))
             return
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
-        connection = self._take_idle(now)
-        if connection is None:
-            self._waiting.append(call)
-            self._open_more()
-        else:
-            connection.start(call, b"%b%d\r\n\r\n%b" % (head, len(call.body), call.body))
+        self._waiting.extend(calls)
+        self._serve_waiting(now)
 
     def cancel(self, call: Call) -> None:
         """Give up a call: its connection is closed, its outcome is CANCELLED. A call that has ended stays as it is."""
@@ -143,15 +144,14 @@ class Pool:
     def keep(self, connection: Connection) -> None:
         """A connection is free: the call that waits longest gets it, else it lies idle on top of the others."""
         now = monotonic()
-        connection.idle_since = now
-        self._idle[connection] = None
+        self._idle.add(connection, now)
         if self._waiting:
             self._serve_waiting(now)
 
     def lose(self, connection: Connection) -> None:
         """A connection is gone."""
         self._connections.discard(connection)
-        self._idle.pop(connection, None)
+        self._idle.discard(connection)
         if not self._connections:
             self._emptied.set()
         self._open_more()
@@ -175,14 +175,6 @@ class Pool:
                 self._known_heads[key] = head
         return head
 
-    def _take_idle(self, now: float) -> Connection | None:
-        while self._idle:
-            connection, _ = self._idle.popitem()
-            if connection.is_fresh(now):
-                return connection
-            connection.close()
-        return None
-
     def _next_waiting(self) -> Call | None:
         while self._waiting:
             call = self._waiting.popleft()
@@ -192,13 +184,14 @@ class Pool:
 
     def _serve_waiting(self, now: float) -> None:
         """Bring waiting calls and idle connections together."""
-        while self._waiting and (connection := self._take_idle(now)) is not None:
-            call = self._next_waiting()
-            if call is None:
-                self._idle[connection] = None
-                return
-            connection.start(call, b"%b%d\r\n\r\n%b" % (self._head_of(call), len(call.body), call.body))
-        self._open_more()
+        while self._waiting and (free := self._idle.take(len(self._waiting), now)):
+            while free and (call := self._next_waiting()) is not None:
+                free.pop().start(call, b"".join((call.head, b"%d\r\n\r\n" % len(call.body), call.body)))
+                # It is not sent a second time, and ten thousand of them would be kept until their replies come.
+                call.body = b""
+            self._idle.put_back(free)
+        if self._waiting:
+            self._open_more()
 
     def _open_more(self) -> None:
         """Open a connection for each waiting call, within the limits."""
@@ -260,7 +253,7 @@ class Pool:
             call = connection.call
             if call is None:
                 if now - connection.idle_since > connection.keep_seconds:
-                    self._idle.pop(connection, None)
+                    self._idle.discard(connection)
                     connection.close()
             elif call.deadline <= now:
                 connection.break_off(BrokenKind.TIMEOUT, f"No whole reply came within {call.timeout:g} s.")

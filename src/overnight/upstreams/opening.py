@@ -64,6 +64,8 @@ class Opener:
 
     async def _resolve(self) -> list[str]:
         """The numeric addresses of the next hop, the one that worked last in front."""
+        if monotonic() < self._numbers_until:
+            return list(self._numbers)
         async with self._resolving:
             if monotonic() >= self._numbers_until:
                 found = await asyncio.get_running_loop().getaddrinfo(

@@ -19,10 +19,14 @@ def read_usage(body: object) -> Usage:
     if type(usage) is not dict or not usage:
         return NO_USAGE
     get = usage.get
+    given, output = get("prompt_tokens"), get("completion_tokens")
+    if len(usage) == 3 and type(given) is int and type(output) is int and "total_tokens" in usage:
+        # The most frequent kind by far: nothing but the three numbers of chat completions.
+        return Usage(_count(given), 0, _count(output), 0)
     read = _count(get("cache_read_input_tokens"))
-    given = _count(get("prompt_tokens")) or _count(get("input_tokens"))
+    given = _count(given) or _count(get("input_tokens"))
     given = min(given + read + _count(get("cache_creation_input_tokens")), _MOST_TOKENS)
-    output = _count(get("completion_tokens")) or _count(get("output_tokens"))
+    output = _count(output) or _count(get("output_tokens"))
     cached = read or _detail(get("prompt_tokens_details") or get("input_tokens_details"), "cached_tokens")
     reasoning = _detail(get("completion_tokens_details") or get("output_tokens_details"), "reasoning_tokens")
     return Usage(given, min(cached, given), output, min(reasoning, output))

@@ -15,7 +15,7 @@ from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import sort, survey
 from overnight.worker.pick import Turns
-from overnight.worker.request import Request
+from overnight.worker.request import Block, Request
 from overnight.worker.yielding import most_running
 
 TAKEN_BACK_AT_ONCE = 5_000
@@ -154,12 +154,15 @@ class Attempts:
         worker = self._held.worker
         self._groups += 1
         groups: dict[int, tuple[list[int], list[int]]] = {}
+        lines: list[int] = []
+        block: Block | None = None
         for request in chosen:
-            block = request.block
-            lines, blocks = groups.setdefault(block.source.batch.no, ([], []))
+            if request.block is not block:
+                block = request.block
+                lines, blocks = groups.setdefault(block.source.batch.no, ([], []))
+                if block.seq not in blocks:
+                    blocks.append(block.seq)
             lines.append(request.line)
-            if not blocks or (blocks[-1] != block.seq and block.seq not in blocks):
-                blocks.append(block.seq)
         asked = monotonic()
         try:
             written = await leases.write_down(session, worker, self._groups, groups)

@@ -96,10 +96,10 @@ class Held:
         """Requests of a model that run, on whatever route."""
         return self._running_of.get(model, 0)
 
-    def note_start(self, model: str) -> None:
-        """One more request of a model runs."""
-        self.running += 1
-        self._running_of[model] = self._running_of.get(model, 0) + 1
+    def note_start(self, model: str, count: int) -> None:
+        """So many more requests of a model run."""
+        self.running += count
+        self._running_of[model] = self._running_of.get(model, 0) + count
 
     def note_end(self, model: str) -> None:
         """One fewer does."""

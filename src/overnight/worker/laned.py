@@ -59,10 +59,10 @@ def survey(flow: Flow) -> None:
         flow.lanes.see(flow.route.slot_caches or 1, [*_running(flow), *flow.reserve])
 
 
-def bring_forward(flow: Flow) -> None:
-    """Put the request that is to start next at the head of the reserve, which is not empty."""
+def bring_forward(flow: Flow, taken: list[Request]) -> None:
+    """Put the request that is to start next, beside those `taken` before, at the head of the reserve."""
     if flow.lanes is not None:
-        index = flow.lanes.first_to_start(flow.reserve, _running(flow))
+        index = flow.lanes.first_to_start(flow.reserve, [*_running(flow), *taken])
         request = flow.reserve[index]
         del flow.reserve[index]
         flow.reserve.appendleft(request)

@@ -238,20 +238,18 @@ class Lessee:
         source = self._source(batch, self._flow(route, leased.model))
         block = Block(source, leased.seq)
         batch.blocks.add(block)
-        known: list[tuple[Request, Past]] = []
-        for line, text in zip(leased.lines, leased.requests, strict=True):
-            if line in answered:
-                continue
-            request = Request(block, line, text)
-            block.pending += 1
-            self._held.bytes += len(text)
-            if line in past:
-                known.append((request, past[line]))
-            else:
-                block.requests.append(request)
+        requests = [
+            Request(block, line, text)
+            for line, text in zip(leased.lines, leased.requests, strict=True)
+            if line not in answered
+        ]
+        block.pending = len(requests)
+        block.requests = [request for request in requests if request.line not in past] if past else requests
         batch.unanswered += block.pending
-        for request, before in known:
-            self._recall(request, before)
+        self._held.bytes += sum([len(request.text) for request in requests])
+        for request in requests if past else ():
+            if request.line in past:
+                self._recall(request, past[request.line])
         source.add(block)
         if not block.pending:
             self._held.let_go.append(block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -170,8 +170,8 @@ class Recorder:
         """These answers are durable."""
         for batch, of_batch, blocks in taken:
             self.bytes -= sum([len(a.text) for a in of_batch])
-            for block in blocks:
-                self._held.settle(block)
+            for block, count in Counter(blocks).items():
+                self._held.settle(block, count)
             self._on_committed(batch.no)
 
     # -- what is stored already --------------------------------------------------------------------------------
@@ -199,6 +199,8 @@ class Recorder:
 
     async def _leave_out_stored(self, session: Session, taken: Taken) -> Taken:
         """Settle the answers that were stored by a statement whose end was not heard of; return the others."""
+        if not any(batch.unsure for batch, _, _ in taken):
+            return taken
         unsure: Taken = [(batch, [a for a in of_batch if a.line in batch.unsure], []) for batch, of_batch, _ in taken]
         if not any(of_batch for _, of_batch, _ in unsure):
             return taken
@@ -229,6 +231,9 @@ class _Conflict(Exception):
 
 def _fitting(some: list[Answer], room: int, space: int) -> tuple[int, int]:
     """How many of some answers fit, and their bytes; where nothing is taken yet, the first one always does."""
+    size = sum([len(answer.text) for answer in some])
+    if len(some) <= room and size <= space:
+        return len(some), size
     count = size = 0
     for answer in some:
         if (count or space < MOST_BYTES_AT_ONCE) and (count >= room or size + len(answer.text) > space):

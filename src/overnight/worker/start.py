@@ -1,11 +1,14 @@
 """Starts requests that are written down, one in the place of each that ends.
 
 All of it runs in callbacks: the connection that brings an answer hands it over, and the next request starts on it.
-There is no task and no future for a request.
+There is no task and no future for a request. Answers that come in the same turn of the loop are taken in together, so
+that what may start, and on which connections, is found out once for all of them.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -25,6 +28,14 @@ from overnight.worker.laned import bring_forward
 from overnight.worker.record import Recorder
 from overnight.worker.request import Request
 from overnight.worker.yielding import most_running
+
+AT_ONCE = 64
+"""Answers that are taken in together at the most, so that the first of them does not wait for long."""
+MANY = 5_000
+PART = 0.001
+"""With so many requests in flight answers are gathered for this part of the time that one took. By Little's law it is
+the time in which at least five of them come; their slots are empty for half of it."""
+LONGEST_WINDOW = 0.005
 
 
 class Starter:
@@ -51,6 +62,9 @@ class Starter:
         self._endings = endings
         self.given_up: set[Call] = set()
         """Calls that were cancelled here: they were no tries, and may start again."""
+        self._came_in: deque[tuple[Call, Reply | Broken, float]] = deque()
+        """What ended and when, to be taken in together."""
+        self._is_due = False
 
     # -- starting ----------------------------------------------------------------------------------------------
 
@@ -69,25 +83,31 @@ class Starter:
         if flow.reserve and not self._endings.stopping:
             now = monotonic()
             room = self._room(flow, now)
-            while room > 0 and flow.reserve:
-                if flow.lanes is not None:
-                    bring_forward(flow)
-                request = flow.reserve[0]
-                batch = request.block.source.batch
-                if not batch.may_start(now):
-                    self._held.close(batch)
-                elif batch.is_full:
-                    flow.reserve.popleft()
-                    self._endings.refuse(request, now)
-                elif request.alone and not self._may_run_alone(request):
-                    break
-                else:
-                    flow.reserve.popleft()
-                    self._start(flow, request, now)
-                    room -= 1
+            if room > 0:
+                self._start(flow, self._take(flow, room, now), now)
         if len(flow.reserve) < flow.low and flow.untaken and flow.wants_since is None and not flow.is_blocked:
             flow.wants_since = monotonic()
             self._ring()
+
+    def _take(self, flow: Flow, room: int, now: float) -> list[Request]:
+        """Take what may start from a flow's reserve, for so many free slots."""
+        taken: list[Request] = []
+        while flow.reserve and len(taken) < room:
+            if flow.lanes is not None:
+                bring_forward(flow, taken)
+            request = flow.reserve[0]
+            batch = request.block.source.batch
+            if not batch.may_start(now):
+                self._held.close(batch)
+            elif batch.is_full:
+                flow.reserve.popleft()
+                self._endings.refuse(request, now)
+            elif request.alone and not self._may_run_alone(request, taken):
+                break
+            else:
+                flow.reserve.popleft()
+                taken.append(request)
+        return taken
 
     def _room(self, flow: Flow, now: float) -> int:
         held = self._held
@@ -104,48 +124,90 @@ class Starter:
         """A request that is to run alone, unless its server is down and nobody knows for how long."""
         return self._held.alone_runs or alone.block.source.flow.route.is_up(now)
 
-    def _may_run_alone(self, request: Request) -> bool:
+    def _may_run_alone(self, request: Request, beside: list[Request]) -> bool:
         """Nothing starts until what runs has ended and is stored: should it kill this worker, it alone is lost."""
         self._held.alone = request
-        return self._held.running == 0 and self._recorder.is_empty
+        return not beside and self._held.running == 0 and self._recorder.is_empty
 
-    def _start(self, flow: Flow, request: Request, now: float) -> None:
+    def _start(self, flow: Flow, requests: list[Request], now: float) -> None:
+        calls = [self._make_call(flow, request, now) for request in requests]
+        if not calls:
+            return
+        flow.running.update(calls)
+        flow.route.tally.begin(now, len(calls))
+        self._held.note_start(flow.model, len(calls))
+        self._held.alone_runs = requests[-1].alone
+        pool = flow.route.pool
+        assert pool is not None
+        pool.send(*calls)
+
+    def _make_call(self, flow: Flow, request: Request, now: float) -> Call:
         batch = request.block.source.batch
         stored = read_request(request.text)
         request.custom_id = stored.custom_id
         request.started = now
-        body = bytes(stored.body)
+        body: bytes | memoryview = memoryview(stored.body)
         if batch.defaults or flow.server_name is not None:
-            body = prepare(body, batch.url, batch.defaults, flow.server_name)
-        call = Call(batch.path, body, self._limits.request_seconds, request, self._ended)
-        flow.running.add(call)
-        flow.route.tally.begin(now)
-        self._held.note_start(flow.model)
-        self._held.alone_runs = request.alone
-        pool = flow.route.pool
-        assert pool is not None
-        pool.send(call)
+            body = prepare(bytes(body), batch.url, batch.defaults, flow.server_name)
+        return Call(batch.path, body, self._limits.request_seconds, request, self._ended)
 
     # -- what became of it -------------------------------------------------------------------------------------
 
     def _ended(self, call: Call, came: Reply | Broken) -> None:
+        now = monotonic()
+        self._came_in.append((call, came, now))
+        if not self._is_due:
+            self._is_due = True
+            self._soon(call, now)
+        elif len(self._came_in) >= AT_ONCE:
+            self._take_in()
+
+    def _soon(self, call: Call, now: float) -> None:
+        """Take in what has come when the loop has turned, or when some more may have come."""
+        loop = asyncio.get_running_loop()
+        window = min((now - call.began) * PART, LONGEST_WINDOW)
+        if self._held.running < MANY or window < 0.001:
+            loop.call_soon(self._take_in_due)
+        else:
+            loop.call_later(window, self._take_in_due)
+
+    def _take_in_due(self) -> None:
+        self._is_due = False
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Hand over what has ended, and start what may start in its place."""
+        alone = self._held.alone
+        on_routes: dict[Route, list[Flow]] = {}
+        while self._came_in:
+            flow = self._end(*self._came_in.popleft())
+            if flow is not None:
+                on_routes[flow.route] = flow.siblings
+        if alone is not None and self._held.alone is None:
+            self.pump_all()
+            return
+        for flows in on_routes.values():
+            for flow in flows:
+                self.pump(flow)
+
+    def _end(self, call: Call, came: Reply | Broken, now: float) -> Flow | None:
+        """One of them; returns its flow, None where it belongs to others now."""
         request = call.what
         assert type(request) is Request
         source = request.block.source
         flow = source.flow
-        now = monotonic()
         flow.route.tally.end(now)
         given_up = call in self.given_up
-        self.given_up.discard(call)
+        if given_up:
+            self.given_up.discard(call)
         if source.batch.forgotten:
-            return
+            return None
         flow.running.discard(call)
         flow.in_flight -= 1
         flow.ended += 1
         source.in_flight -= 1
         self._held.note_end(flow.model)
-        was_alone = self._held.alone is request
-        if was_alone:
+        if self._held.alone is request:
             self._held.alone = None
             self._held.alone_runs = False
         came_to = read_reply(
@@ -161,8 +223,4 @@ class Starter:
             self._endings.answer(request, came_to, now)
         else:
             self._endings.failed(request, came_to, came, now, given_up or self._endings.cutting)
-        if was_alone:
-            self.pump_all()
-        else:
-            for sibling in flow.siblings:
-                self.pump(sibling)
+        return flow
