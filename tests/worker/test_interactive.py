@@ -49,7 +49,7 @@ class Watched(Tally):
     def begin(self, now: float, count: int = 1) -> None:
         super().begin(now, count)
         if self._route.interactive == self._interactive:
-            self.started.append(self.running)
+            self.started += [self.running] * count
         self._interactive = self._route.interactive
 
     def end(self, now: float) -> None:
