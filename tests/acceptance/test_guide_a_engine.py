@@ -101,10 +101,22 @@ def test_two_batches_at_once_have_each_its_own_context_length(way: Way, tmp_path
     short, long = (ended(way, batch) for batch in batches)
     assert (long["request_counts"]["completed"], long.get("error_file_id")) == (20, None)
     assert short["request_counts"] == {"total": 20, "completed": 0, "failed": 20}
-    for line in parsed(way.content(short["error_file_id"])).values():
+    lengths = {
+        name: line["response"]["body"]["usage"]["prompt_tokens"]
+        for name, line in parsed(way.content(long["output_file_id"])).items()
+    }
+    for name, line in parsed(way.content(short["error_file_id"])).items():
         assert line["error"]["code"] == "context_length_exceeded"
-        prompt, most = numbers(line)
-        assert prompt > most == 40
+        assert numbers(line) == [lengths[name], 40]
+
+
+def test_prompt_and_answer_together_end_with_the_context_of_the_batch(way: Way, tmp_path: Path) -> None:
+    lines = [chat("free", "go on"), chat("generous", "go on", max_tokens=5_000), chat("modest", "go on", max_tokens=3)]
+    found = run(way, tmp_path, *lines, max_context_length=60)
+    totals = {name: line["response"]["body"]["usage"]["total_tokens"] for name, line in found.items()}
+    reasons = {name: line["response"]["body"]["choices"][0]["finish_reason"] for name, line in found.items()}
+    assert max(totals.values()) <= 60
+    assert {totals[name] for name, reason in reasons.items() if reason == "length" and name != "modest"} <= {60}
 
 
 def test_the_model_of_a_request_is_checked_against_the_one_that_is_loaded(way: Way, tmp_path: Path) -> None:

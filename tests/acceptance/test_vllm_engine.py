@@ -38,6 +38,7 @@ def test_a_batch_runs_on_it_under_the_name_of_its_folder(service: Served) -> Non
     assert found["a"]["response"]["body"]["usage"]["completion_tokens"] == 7
     assert found["a"]["response"]["body"]["model"] == "test-model"
     assert found["long"]["error"]["code"] == "context_length_exceeded"
+    assert found["long"]["error"]["message"] == "Prompt length 200 exceeds model context 128"
 
 
 def test_a_field_that_it_drops_refuses_the_batch_by_its_name(service: Served) -> None:

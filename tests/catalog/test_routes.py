@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -14,13 +13,12 @@ from overnight.catalog.circuit import FAILURES, FIRST_PAUSE
 from overnight.catalog.engine_route import EngineRoute
 from overnight.catalog.routes import Routes
 from overnight.catalog.upstream_route import UpstreamRoute
-from overnight.engine.launch import Launch
-from overnight.engine.model import ModelFile
-from overnight.engine.supervise import EngineState, LocalEngine, Phase
+from overnight.engine.supervise import Phase
 from overnight.store.life import Life, declare_dead
 from overnight.store.pool import Store
 from overnight.store.served import list_served
 from overnight.upstreams.http import Reply
+from tests.catalog.engines import engine_of, pretend
 from tests.scripted_upstream import Say, Upstream, serving
 
 MOST = 1_000_000
@@ -44,11 +42,6 @@ async def life(store: Store) -> Life:
     life = Life(store)
     await life.begin()
     return life
-
-
-def engine_of(embedding: bool = False) -> LocalEngine:
-    model = ModelFile(Path("/m.gguf"), "tiny", ("tiny.gguf",), 512, embedding, True)
-    return LocalEngine(Launch(model, ("false",), 4, 256, lambda _: None, lambda _: False))
 
 
 async def test_a_local_engine_caches_prompts_by_slot_and_an_upstream_in_one_tree(route: UpstreamRoute) -> None:
@@ -159,14 +152,6 @@ async def test_a_local_engine_is_up_while_it_is_ready() -> None:
         assert route.pool is None
         await route.tend()
         await route.close()
-
-
-def pretend(engine: LocalEngine, phase: Phase, url: str | None) -> None:
-    """Stand in for the process of an engine: its supervisor is tested where it lives."""
-    engine.state = EngineState(phase)
-    engine.__class__ = type("Pretended", (LocalEngine,), {"base_url": url, "api_key": "secret"})
-    for hear in engine._listeners:
-        hear(engine.state)
 
 
 @pytest.mark.parametrize(("embedding", "targets"), [(True, {"embeddings"}), (False, {"chat", "completions"})])

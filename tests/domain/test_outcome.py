@@ -92,10 +92,24 @@ def test_a_next_try_is_always_later_and_within_the_window(tries: int, jitter: fl
 def test_a_prompt_beyond_the_context_of_its_batch_is_an_error_with_both_numbers() -> None:
     came = Try(status=200, body=b"{}", usage=Usage(input=1_201, output=9))
     for most in (None, 1_201, 2_000):
-        assert within_context(came, most) is came
-    refused = within_context(came, 1_200)
+        assert within_context(came, most, b"{}") is came
+    refused = within_context(came, 1_200, b'{"prompt":"one"}')
     assert (refused.code, refused.body, refused.usage) == ("context_length_exceeded", None, came.usage)
-    assert "1,201" in refused.message
-    assert "1,200" in refused.message
+    assert refused.message == "Prompt length 1201 exceeds the batch's max_context_length 1200"
     assert decide(refused, 1, NOW, None, 0.5) == Done()
-    assert within_context(REFUSED, 1) is REFUSED
+    assert within_context(REFUSED, 1, b"{}") is REFUSED
+
+
+@pytest.mark.parametrize(
+    ("body", "several"),
+    [
+        (b'{"input":["a","b"]}', True),
+        (b'{"prompt":[[1,2],[3]]}', True),
+        (b'{"input":["a"]}', False),
+        (b'{"prompt":[1,2,3]}', False),
+        (b'{"messages":[{"role":"user","content":"a"}]}', False),
+    ],
+)
+def test_the_sum_of_several_prompts_is_held_against_none_of_them(body: bytes, several: bool) -> None:
+    came = Try(status=200, body=b"{}", usage=Usage(input=30))
+    assert (within_context(came, 20, body) is came) is several

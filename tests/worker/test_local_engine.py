@@ -86,8 +86,8 @@ async def test_a_request_that_engines_die_of_ends_alone(rig: Rig, engine: Switch
 
     async def script(asked: Asked) -> Say:
         if asked.name == "poison":
-            # Those that were sent together with it have come then.
-            await asyncio.sleep(0.005)
+            if asked.time < 4:
+                await rig.upstream.until_in_flight(2)
             beside.append(rig.upstream.in_flight - 1)
             return DIES
         await asyncio.sleep(0.01)
@@ -101,7 +101,6 @@ async def test_a_request_that_engines_die_of_ends_alone(rig: Rig, engine: Switch
     assert found["poison"]["error"]["code"] == "upstream_error"
     assert all(found[name]["error"] is None for name in names(300))
     assert len(beside) == 4
-    assert min(beside[1:3]) > 0
     assert beside[3] == 0
     # Others were still to be run when it ended.
     assert rig.upstream.asked[-1].name != "poison"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from overnight.catalog.measure import Measure
 from overnight.catalog.route import MOST_INTERACTIVE, V1, Route, close_all
+from overnight.domain.context import may_need_more, room_for
 from overnight.domain.targets import TARGETS
 from overnight.domain.waiting import SERVER_DOWN, SERVER_LOADING
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.store.served import Offer
-from overnight.upstreams.http import Endpoint, Pool
+from overnight.upstreams.http import Call, Endpoint, Pool
 from overnight.upstreams.streamed import StreamPool
+
+MOST_AHEAD = 16
+"""Requests at the engine beyond its slots, at the most."""
 
 
 class EngineRoute(Route):
@@ -24,7 +29,9 @@ class EngineRoute(Route):
         self._most_reply_bytes = most_reply_bytes
         self._pool: Pool | None = None
         self._streams: StreamPool | None = None
-        self._unused: list[Pool] = []
+        self._measure: Measure | None = None
+        self._ahead = 0
+        self._unused: list[Pool | Measure] = []
         self._told = self.offers
         engine.on_change(self._heard)
         self._heard(engine.state)
@@ -44,7 +51,12 @@ class EngineRoute(Route):
         model = self._engine.model
         targets = tuple(target.name for target in TARGETS.values() if (target.name == "embeddings") == model.embedding)
         lacks = tuple(sorted(self._engine.launch.lacks))
-        return (Offer(model.id, model.aliases, self._engine.context_length, targets, lacks=lacks),)
+        return (Offer(model.id, model.aliases, self._context_length, targets, lacks=lacks),)
+
+    @property
+    def _context_length(self) -> int:
+        """What was asked for: an engine may have rounded it up."""
+        return min(self._engine.context_length, self._engine.launch.context_length or self._engine.context_length)
 
     @property
     def blocked(self) -> str | None:
@@ -61,7 +73,26 @@ class EngineRoute(Route):
         return self._streams
 
     def most_running(self, now: float) -> int:
-        return self.slots if self._pool is not None else 0
+        return self.slots + self._ahead if self._pool is not None else 0
+
+    def send(self, call: Call, most_tokens: int | None) -> None:
+        pool, measure = self._pool, self._measure
+        assert pool is not None
+        url = V1 + call.path
+        of_engine = self._engine.context_length
+        room = room_for(self._context_length, of_engine, most_tokens)
+        refuses = room.tokens == of_engine and self._engine.launch.refuses_exactly
+        if measure is None or refuses or not may_need_more(call.body, url, room):
+            self._ahead = 0
+            pool.send(call)
+            return
+        # While one is counted another is at the engine already, so that no slot waits for its next request.
+        self._ahead = min(MOST_AHEAD, max(2, self.slots // 4))
+        measure.send(call, url, room, pool)
+
+    def cancel(self, call: Call) -> None:
+        if self._measure is None or not self._measure.cancel(call):
+            super().cancel(call)
 
     def note_answer(self) -> None:
         """The supervisor knows better than the answers whether the engine is well."""
@@ -71,17 +102,19 @@ class EngineRoute(Route):
 
     def _heard(self, state: EngineState) -> None:
         self._put_away()
-        base_url = self._engine.base_url
+        base_url, key = self._engine.base_url, self._engine.api_key
         if state.phase is Phase.READY and base_url is not None:
-            endpoint = Endpoint(base_url + V1, self._engine.api_key)
-            self._pool = Pool(endpoint, most_connections=self.slots + 16, most_reply_bytes=self._most_reply_bytes)
+            endpoint, most = Endpoint(base_url + V1, key), self.slots + MOST_AHEAD
+            self._pool = Pool(endpoint, most_connections=most, most_reply_bytes=self._most_reply_bytes)
             self._streams = StreamPool(endpoint, most_connections=MOST_INTERACTIVE)
+            count = self._engine.launch.count
+            self._measure = Measure(Endpoint(base_url, key), count) if count is not None else None
             self.tell_change()
 
     def _put_away(self) -> None:
         """Use the connections no more; they are closed with the next round."""
-        self._unused += [pool for pool in (self._pool, self._streams) if pool is not None]
-        self._pool = self._streams = None
+        self._unused += [one for one in (self._measure, self._pool, self._streams) if one is not None]
+        self._pool = self._streams = self._measure = None
 
     async def tend(self) -> bool:
         """Close the connections to engines that are gone; says whether this one differs from what it offered."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from overnight.catalog.tally import Tally
 from overnight.store.served import Offer
-from overnight.upstreams.http import Pool
+from overnight.upstreams.http import Call, Pool
 from overnight.upstreams.streamed import StreamPool
 
 MOST_INTERACTIVE = 1_024
@@ -16,6 +17,10 @@ MOST_INTERACTIVE = 1_024
 
 V1 = "/v1"
 """What the paths of OpenAI-compatible servers begin with."""
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
 
 
 class Route(ABC):
@@ -128,12 +133,23 @@ class Route(ABC):
         """The name that a body must have for this server; None: whatever it has is fine."""
         return None
 
+    def send(self, call: Call, most_tokens: int | None) -> None:
+        """Send a request of a batch that allows so many tokens for prompt and answer. The server must be up."""
+        pool = self.pool
+        assert pool is not None
+        pool.send(call)
+
+    def cancel(self, call: Call) -> None:
+        """Give up a call that was sent here; one that has ended stays as it is."""
+        if self.pool is not None:
+            self.pool.cancel(call)
+
     def tell_change(self) -> None:
         """Tell everyone that requests may be able to start."""
         for hear in self.on_change:
             hear()
 
 
-async def close_all(pools: Sequence[Pool]) -> None:
+async def close_all(pools: Sequence[_Closes]) -> None:
     """Close pools that are no longer used."""
     await asyncio.gather(*(pool.close() for pool in pools))

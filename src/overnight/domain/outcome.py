@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from overnight.domain import backoff
+from overnight.domain.context import OF_BATCH, has_several_prompts, tell_too_long
 
 MOST_TRIES_WITHOUT_WINDOW = 2_000
 
@@ -61,14 +62,15 @@ def without_room(came: Try | None) -> Try:
     return Try(status=came.status, code=code, message=says, usage=came.usage)
 
 
-def within_context(came: Try, most: int | None) -> Try:
+def within_context(came: Try, most: int | None, body: bytes | memoryview) -> Try:
     """What a try came to in a batch with a `max_context_length` of so many tokens; None: it has none.
 
-    The server has counted the prompt, so both numbers are exact; what it has cost stays.
+    The server has counted the prompt, so both numbers are exact; what it has cost stays. Of several prompts in one
+    body it tells the sum only, which says nothing about any of them.
     """
-    if most is None or came.code is not None or came.usage.input <= most:
+    if most is None or came.code is not None or came.usage.input <= most or has_several_prompts(body):
         return came
-    says = f"The prompt has {came.usage.input:,} tokens; the batch's max_context_length allows {most:,}."
+    says = tell_too_long(came.usage.input, most, OF_BATCH)
     return Try(status=400, code="context_length_exceeded", message=says, usage=came.usage)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from overnight.engine import sizing
+from overnight.engine.count import Count, count_llama_cpp
 from overnight.engine.flags import LLAMA_CPP_OWN, check_flags
 from overnight.engine.lacks import LLAMA_CPP
 from overnight.engine.model import ModelFile
@@ -48,6 +49,10 @@ class Launch:
     """Seconds that it needs to end in good order."""
     slots_share_cache: bool = False
     """What one slot has computed of a prompt serves all others, too."""
+    count: Count | None = None
+    """How it is asked for the length of a prompt; None: it cannot be."""
+    refuses_exactly: bool = False
+    """A prompt too long for its context is refused before it is computed, with both numbers."""
 
 
 def llama_cpp(
@@ -91,6 +96,8 @@ def llama_cpp(
         safe=_llama_safe,
         lacks=LLAMA_CPP,
         pulse=read_llama_cpp,
+        count=count_llama_cpp,
+        refuses_exactly=True,
     )
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from overnight.engine.llama_flags import UnknownFlagError, set_flags
 from overnight.engine.parent import die_with_parent, exit_when_input_ends, private_output, tell
 
+SPARE_THREADS = 32
 CONTEXT_STEP = 256
 """The engine rounds the context of a slot up to a multiple of this."""
 ERRORS_ONLY = 1
@@ -81,6 +82,8 @@ def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
     parameters.ui = False
     parameters.endpoint_metrics = True
     parameters.n_parallel = asked.slots
+    # Each connection that is kept open takes a thread, also those that ask for its health or the length of a prompt.
+    parameters.n_threads_http = 2 * asked.slots + SPARE_THREADS
     # The engine divides this among its slots.
     parameters.n_ctx = asked.slots * asked.context
     # With it an answer would push out its own beginning at the end of its context, and go on for ever.

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from overnight.engine.count import count_vllm
 from overnight.engine.errors import EngineError
 from overnight.engine.flags import VLLM_OWN, check_flags, flag_name, flag_value
 from overnight.engine.lacks import VLLM
@@ -79,6 +80,7 @@ def vllm(
         pulse=read_vllm,
         grace=GRACE,
         slots_share_cache=True,
+        count=count_vllm,
     )
 
 

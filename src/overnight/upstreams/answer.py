@@ -56,9 +56,11 @@ _BROKEN = {
     BrokenKind.CUT: _SERVER_ERROR,
     BrokenKind.GARBAGE: _SERVER_ERROR,
     BrokenKind.TOO_LARGE: _Verdict("result_too_large"),
+    BrokenKind.TOO_LONG: _Verdict("context_length_exceeded"),
     BrokenKind.TIMEOUT: _Verdict("timeout"),
     BrokenKind.CANCELLED: _WAIT,
 }
+_STATUS_OF_BROKEN = {BrokenKind.GARBAGE: 502, BrokenKind.TOO_LONG: 400}
 
 
 def read_reply(reply: Reply | Broken, *, most_bytes: int, local_engine: bool = False, now: datetime) -> Try:
@@ -77,7 +79,7 @@ def read_reply(reply: Reply | Broken, *, most_bytes: int, local_engine: bool = F
 def _read_broken(broken: Broken, local_engine: bool) -> Try:
     verdict = _BROKEN[broken.kind]
     return Try(
-        status=502 if broken.kind is BrokenKind.GARBAGE else None,
+        status=_STATUS_OF_BROKEN.get(broken.kind),
         code=verdict.code,
         message=broken.message,
         may_pass=verdict.may_pass,

@@ -59,6 +59,8 @@ class BrokenKind(Enum):
     """What came is not HTTP, or in an encoding nobody asked for."""
     TOO_LARGE = auto()
     """The reply is larger than the pool allows."""
+    TOO_LONG = auto()
+    """The prompt was counted first and has more tokens than it may have: the request itself was not sent."""
     TIMEOUT = auto()
     """The call's own time ran out."""
     CANCELLED = auto()

@@ -137,6 +137,10 @@ class Starter:
         flow.route.tally.begin(now, len(calls))
         self._held.note_start(flow.model, len(calls))
         self._held.alone_runs = requests[-1].alone
+        if flow.route.is_local:
+            for call, request in zip(calls, requests, strict=True):
+                flow.route.send(call, request.block.source.batch.defaults.get("max_context_length"))
+            return
         pool = flow.route.pool
         assert pool is not None
         pool.send(*calls)
@@ -214,7 +218,7 @@ class Starter:
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
         if source.batch.defaults:
-            came_to = within_context(came_to, source.batch.defaults.get("max_context_length"))
+            came_to = within_context(came_to, source.batch.defaults.get("max_context_length"), call.body)
         flow.settle(request, came_to.usage)
         if came_to.code is None:
             flow.route.tally.answer(now - request.started, came_to.usage)

@@ -272,9 +272,7 @@ class Worker:
         self._lessee.forget()
         for call in calls:
             assert type(call.what) is Request
-            pool = call.what.block.source.flow.route.pool
-            if pool is not None:
-                pool.cancel(call)
+            call.what.block.source.flow.route.cancel(call)
         # Only from here on others may have the slots of these calls.
         self._grants.begin_anew(old)
         self._routes_bell.ring()
@@ -290,4 +288,4 @@ class Worker:
             for call in list(flow.running):
                 if flow.route.pool is not None and not call.ended:
                     self._starter.given_up.add(call)
-                    flow.route.pool.cancel(call)
+                    flow.route.cancel(call)
