@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overnight.domain.codes import ANSWERS
-from overnight.domain.unanswered import why
+from overnight.domain.unanswered import why, why_expired
 
 
 def test_the_most_frequent_code_stands_for_the_batch_with_what_it_means() -> None:
@@ -20,3 +20,10 @@ def test_few_codes_are_named_however_many_there_are() -> None:
 
 def test_one_request_is_spoken_of_as_one() -> None:
     assert why([("timeout", 1)], 1)[1].startswith("The request was not answered: `timeout` (1).")
+
+
+def test_of_a_batch_whose_window_closed_the_reason_is_that() -> None:
+    code, message = why_expired([("rate_limited", 1_500), ("batch_expired", 2)], 1_502, 2_000)
+    assert code == "batch_expired"
+    assert "1,502 of its 2,000 requests had a response: `rate_limited` (1,500), `batch_expired` (2)." in message
+    assert "before its request had a response" in why_expired([("batch_expired", 1)], 1, 1)[1]

@@ -101,18 +101,27 @@ async def test_a_batch_without_an_answer_says_why_as_a_whole(make: Factory) -> N
     assert mixed.error is None
 
 
-async def test_a_batch_that_expired_without_an_answer_says_so_and_a_cancelled_one_needs_no_reason(
+async def test_a_batch_that_expired_says_what_it_left_unanswered_and_a_cancelled_one_needs_no_reason(
     make: Factory,
 ) -> None:
-    late, stopped = await make.running(lines(2)), await make.running(lines(2))
-    await make.close_window(late)
+    late, stopped, half = [await make.running(lines(2)) for _ in range(3)]
+    blocks = await make.lease(half)
+    await make.answer(half, [0])
+    for batch in (late, half):
+        await make.close_window(batch)
     await Expire(make.deps).round()
+    await make.let_go(blocks, done=False)
     await cancel(make.store, make.owner, stopped.public_id)
 
-    late, stopped = await make.sealed(late), await make.sealed(stopped)
+    late, stopped, half = [await make.sealed(batch) for batch in (late, stopped, half)]
 
     assert late.error is not None
     assert (late.status, late.error[0]) == (Status.EXPIRED, "batch_expired")
+    assert "2 of its 2 requests" in late.error[1]
+    assert half.error is not None
+    assert (half.status, half.error[0]) == (Status.EXPIRED, "batch_expired")
+    assert half.output_file_id is not None
+    assert "1 of its 2 requests had a response: `batch_expired` (1)" in half.error[1]
     assert (stopped.status, stopped.error) == (Status.CANCELLED, None)
 
 

@@ -260,10 +260,10 @@ async def hold_finalizing(session: Session, batch: int, worker: int) -> Row | No
     return await session.row(_SQL["hold_finalizing"], batch=batch, worker=worker)
 
 
-async def explain_if_nothing_was_answered(session: Session, batch: int, worker: int, code: str, message: str) -> None:
-    """Say of a batch that this worker seals why no request of it got a response."""
+async def explain_if_unexplained(session: Session, batch: int, worker: int, code: str, message: str) -> None:
+    """Say of a batch that this worker seals why no request of it got a response, or why not all when it expired."""
     await session.row(
-        _SQL["explain_if_nothing_was_answered"], batch=batch, worker=worker, error_code=code, error_message=message
+        _SQL["explain_if_unexplained"], batch=batch, worker=worker, error_code=code, error_message=message
     )
 
 

@@ -116,7 +116,7 @@ class _Sealing:
         if self._has_names and before["unanswered"]:
             return  # a lease came through just before the end: its block is given back, then sealing goes on
         hashes = await self._hashes(before)
-        why = await self._why_nothing_was_answered(before)
+        why = await self._why(before)
         async with self._store.transaction() as session:
             held = await self._held(session)
             if (held["output_bytes"], held["error_bytes"]) != (before["output_bytes"], before["error_bytes"]):
@@ -124,7 +124,7 @@ class _Sealing:
             output = await self._open(session, held, OUTPUT, hashes)
             error = await self._open(session, held, ERROR, hashes)
             if why is not None:
-                await batches.explain_if_nothing_was_answered(session, self._no, self._worker, *why)
+                await batches.explain_if_unexplained(session, self._no, self._worker, *why)
             if not await batches.end_if_sealed(session, held, self._worker, output, error):
                 raise Lost
         events.tell(
@@ -143,12 +143,20 @@ class _Sealing:
             ERROR: await _hash(self._store, self._no, ERROR, held["error_bytes"]),
         }
 
-    async def _why_nothing_was_answered(self, held: Row) -> tuple[str, str] | None:
-        """A code and a sentence for the batch as a whole; None where it has a response, or was cancelled."""
-        if held["completed"] or not held["failed"] or held["ends_as"] == Status.CANCELLED:
+    async def _why(self, held: Row) -> tuple[str, str] | None:
+        """A code and a sentence for the batch as a whole; None where it needs none.
+
+        One that expired has a reason for every request without a response; another one for having no response at all.
+        """
+        expired = held["ends_as"] == Status.EXPIRED
+        if not held["failed"] or held["ends_as"] == Status.CANCELLED or (held["completed"] and not expired):
             return None
         codes = await answers.count_codes(self._store, self._no, unanswered.MOST_CODES)
-        return unanswered.why(codes, held["failed"]) if codes else None
+        if not codes:
+            return None
+        if expired:
+            return unanswered.why_expired(codes, held["failed"], held["completed"] + held["failed"])
+        return unanswered.why(codes, held["failed"])
 
     async def _open(self, session: Session, held: Row, kind: int, hashes: dict[int, bytes]) -> UUID | None:
         name = "output" if kind == OUTPUT else "error"

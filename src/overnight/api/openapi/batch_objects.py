@@ -123,7 +123,12 @@ _BATCH = record(
         "anthropic_version": {"type": "null"},
         "cost_usd": number("Of the attempts whose cost is known."),
         "cost_unknown_attempts": whole(),
-        "error": nullable(record({"code": text(), "message": text()}, "Why the whole batch failed.")),
+        "error": nullable(
+            record(
+                {"code": text(), "message": text()},
+                "Why the whole batch failed, or what its closing window left unanswered.",
+            )
+        ),
         **{name: nullable(schema) for name, schema in _DEFAULTS.items()},
         "paused": nullable(_PAUSED),
         "progress": nullable(_PROGRESS),

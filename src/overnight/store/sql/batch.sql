@@ -311,11 +311,12 @@ FROM batch
 WHERE no = :batch AND status = 'finalizing' AND sealer = :worker
 FOR NO KEY UPDATE;
 
--- name: explain_if_nothing_was_answered
--- Why a batch that ends without a response is of no use. One that was stopped has its reason already.
+-- name: explain_if_unexplained
+-- Why a batch ends without a response, or without all of them when its window closed. One that was stopped has its reason already.
 UPDATE batch
 SET error_code = :error_code, error_message = :error_message
-WHERE no = :batch AND status = 'finalizing' AND sealer = :worker AND completed = 0 AND error_code IS NULL
+WHERE no = :batch AND status = 'finalizing' AND sealer = :worker AND error_code IS NULL
+    AND (completed = 0 OR ends_as = 'expired')
 RETURNING no;
 
 -- name: complete_if_sealed
