@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 
-from overnight.engine import model as model_module
+from overnight.engine import installed
 from overnight.engine.errors import EngineError
 from overnight.engine.model import default_model, model_id, read_model, resolve_model
 from tests.tiny_model import write_tiny_embedding_model, write_tiny_model
@@ -40,7 +41,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_front() -> list[PathDistribution]:
         return [PathDistribution(info) for site in sys.path[:3] for info in Path(site).glob("*-1.0.dist-info")]
 
-    monkeypatch.setattr(model_module, "distributions", in_front)
+    monkeypatch.setattr(installed, "distributions", in_front)
 
 
 def test_a_file_is_described_by_its_header_and_name(tmp_path: Path) -> None:
@@ -100,6 +101,37 @@ def test_an_installed_package_is_found_without_importing_it(monkeypatch: pytest.
     assert "llm_invented" not in sys.modules
 
 
+@pytest.mark.usefixtures("nothing_installed")
+@pytest.mark.parametrize("named", ["model-0-chat", "Model-0-Chat"])
+def test_the_model_in_a_package_is_found_by_its_own_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str
+) -> None:
+    install(monkeypatch, tmp_path / "a", "llm-invented")
+    assert "llm-invented" in resolve_model(named).aliases
+
+    install(monkeypatch, tmp_path / "b", "llm-other")
+    with pytest.raises(EngineError, match="nor a model in one"):
+        resolve_model(named)
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, "llm-invented")
+    beside = write_tiny_model(tmp_path / "small-q8_0.gguf")
+
+    for wrong, right in (
+        ("lm-inventd", "llm-invented"),
+        ("model-0-cht", "model-0-chat"),
+        (str(tmp_path / "smal-q8_0.gguf"), str(beside)),
+    ):
+        with pytest.raises(EngineError, match=rf"Did you mean (.* or )?{re.escape(right)}[ ?]"):
+            resolve_model(wrong)
+    with pytest.raises(EngineError, match=r"Installed are: llm-invented, model-0-chat\."):
+        resolve_model("nothing-like-them-at-all")
+
+
 def test_a_package_without_exactly_one_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(monkeypatch, tmp_path / "a", "llm-two", models=2)
     install(monkeypatch, tmp_path / "b", "llm-none", models=0)
@@ -136,8 +168,8 @@ def test_without_a_name_several_installed_models_are_listed(monkeypatch: pytest.
     [
         ("/nowhere/m.gguf", "There is no file /nowhere/m.gguf"),
         ("m.gguf", "There is no file m.gguf"),
-        ("no-such-package", "not an installed model package"),
-        ("", "not an installed model package"),
+        ("no-such-package", "neither an installed model package nor a model in one"),
+        ("", "neither an installed model package nor a model in one"),
         ("a" * 5_000, "cannot be looked up"),
         ("~nobody-of-this-name/m", "cannot be looked up"),
     ],

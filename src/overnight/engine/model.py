@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from difflib import get_close_matches
+from importlib.metadata import Distribution
 from pathlib import Path
 
 from overnight.engine.errors import EngineError
 from overnight.engine.gguf_header import Value, read_gguf_header
 from overnight.engine.hub import fetch, is_hub_id
+from overnight.engine.installed import find_package, model_packages, models_in, name_of
 from overnight.engine.transformers_folder import is_transformers, read_facts
 
 ENCODERS = frozenset(
@@ -31,7 +33,6 @@ ENCODERS = frozenset(
 RANKING = 4
 """The pooling type of models that score pairs of texts."""
 
-PACKAGE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 PART = re.compile(r"-(\d{5})-of-\d{5}$")
 WEIGHT_TYPE = re.compile(r"[.-](?:ud-)?(?:i?q\d\w*|tq\d\w*|bf16|fp?16|fp?32|mxfp4\w*)$", re.IGNORECASE)
 LONGEST_ALIAS = 200
@@ -60,8 +61,8 @@ class ModelFile:
 def resolve_model(named: str) -> ModelFile:
     """The model behind `--model`.
 
-    A GGUF file, a folder with exactly one or with a Transformers model, an installed model package, or a Hugging Face
-    id. Raises EngineError with what to do instead.
+    A GGUF file, a folder with exactly one or with a Transformers model, an installed model package or the id of the
+    model in it, or a Hugging Face id. Raises EngineError with what to do instead.
     """
     try:
         path = Path(named).expanduser()
@@ -70,21 +71,17 @@ def resolve_model(named: str) -> ModelFile:
     except (OSError, RuntimeError, ValueError) as error:
         raise EngineError(f"The model {named[:200]!r} cannot be looked up: {str(error).rstrip('.')}.") from error
     if (path.suffix.lower() == ".gguf" and ":" not in named) or named.startswith((".", "/", "~", "\\")):
-        raise EngineError(f"There is no file {named}. Name an existing GGUF file with --model.")
-    package = _installed(named)
+        raise EngineError(f"There is no file {named}. Name an existing GGUF file with --model.{_suggest(named)}")
+    package = find_package(named) or _package_with(named)
     if package is not None:
         return _model_of_package(package)
     if is_hub_id(named):
         return _model_of_hub(named)
     raise EngineError(
-        f"No model {named[:200]!r} was found: it is not a file, not a folder and not an installed model package"
-        f"{_those_installed()}. A model of Hugging Face is named with its owner, such as Qwen/Qwen3-0.6B-GGUF:Q8_0."
+        f"No model {named[:200]!r} was found: it is not a file, not a folder, and neither an installed model package"
+        f" nor a model in one.{_suggest(named)} A model of Hugging Face is named with its owner, such as"
+        " Qwen/Qwen3-0.6B-GGUF:Q8_0."
     )
-
-
-def _those_installed() -> str:
-    names = sorted(_name(package) for package in distributions() if len(_ggufs_of(package)) == 1)
-    return f" (installed: {', '.join(names)})" if names else ""
 
 
 def default_model() -> ModelFile | None:
@@ -92,7 +89,7 @@ def default_model() -> ModelFile | None:
 
     Raises EngineError when several are installed, or when the file of the only one cannot be used.
     """
-    packages = {_name(package): package for package in distributions() if len(_ggufs_of(package)) == 1}
+    packages = {name: package for name, (package, model) in model_packages().items() if model.suffix.lower() == ".gguf"}
     if len(packages) > 1:
         raise EngineError(
             f"Several model packages are installed: {', '.join(sorted(packages))}. Name one with --model."
@@ -196,44 +193,42 @@ def _only_model_in(folder: Path) -> Path | None:
             raise EngineError(f"The folder {folder} holds several models: {names}. Name one of them.")
 
 
-def _installed(named: str) -> Distribution | None:
-    if not PACKAGE_NAME.fullmatch(named):
+def _package_with(id_: str) -> Distribution | None:
+    """The one installed package whose model is called so."""
+    if not id_ or "/" in id_:
         return None
+    found = [package for package, model in model_packages().values() if _id_in(package, model) == model_id(id_)]
+    return found[0] if len(found) == 1 else None
+
+
+def _id_in(package: Distribution, model: Path) -> str:
+    # The folder in a package is called `model` or the like.
+    return model_id(PART.sub("", model.stem) if model.suffix.lower() == ".gguf" else name_of(package))
+
+
+def _suggest(named: str) -> str:
+    """What may have been meant, as a sentence: files beside it, or what is installed."""
+    path = Path(named)
     try:
-        return distribution(named)
-    except PackageNotFoundError:
-        return None
+        beside = [str(file) for file in path.parent.iterdir() if file.suffix.lower() == ".gguf" or file.is_dir()]
+    except (OSError, ValueError):
+        beside = []
+    installed = [name for name, (package, model) in model_packages().items() for name in (name, _id_in(package, model))]
+    close = get_close_matches(named[:LONGEST_ALIAS], [*beside, *installed], n=3, cutoff=0.5)
+    if close:
+        return f" Did you mean {' or '.join(close)}?"
+    return f" Installed are: {', '.join(sorted(set(installed))[:20])}." if installed else ""
 
 
 def _model_of_package(package: Distribution) -> ModelFile:
-    models = _models_of(package)
+    models = models_in(package)
     if len(models) != 1:
         raise EngineError(
-            f"The installed package {_name(package)} holds {len(models) or 'no'} models instead of one."
+            f"The installed package {name_of(package)} holds {len(models) or 'no'} models instead of one."
             " Name a file or folder with --model."
         )
     if models[0].is_file():
         model = read_model(models[0])
-        return replace(model, aliases=_aliases(model.id, *model.aliases, _name(package)))
-    # The folder in a package is called `model` or the like.
-    model, id_ = read_transformers(models[0]), model_id(_name(package))
-    return replace(model, id=id_, aliases=_aliases(id_, _name(package)))
-
-
-def _models_of(package: Distribution) -> list[Path]:
-    folders = [file.parent for file in _files_of(package) if file.name == "config.json"]
-    return _ggufs_of(package) + [folder for folder in folders if is_transformers(folder)]
-
-
-def _ggufs_of(package: Distribution) -> list[Path]:
-    return [file for file in _files_of(package) if file.suffix.lower() == ".gguf"]
-
-
-def _files_of(package: Distribution) -> list[Path]:
-    """Those that could be a model, by the package's own list: importing it would load whatever it depends on."""
-    files = [file for file in package.files or () if file.suffix.lower() == ".gguf" or file.name == "config.json"]
-    return [Path(str(package.locate_file(file))) for file in files]
-
-
-def _name(package: Distribution) -> str:
-    return str(package.metadata["Name"])
+        return replace(model, aliases=_aliases(model.id, *model.aliases, name_of(package)))
+    model, id_ = read_transformers(models[0]), _id_in(package, models[0])
+    return replace(model, id=id_, aliases=_aliases(id_, name_of(package)))
