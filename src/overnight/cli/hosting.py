@@ -49,7 +49,7 @@ Models = Annotated[
         "--model",
         metavar="MODEL",
         help="A GGUF file, a folder with a model, a Hugging Face id such as Qwen/Qwen3-0.6B-GGUF:Q8_0, or an installed "
-        "model package. Repeatable: an engine each.",
+        "model package or the id of the model in it. Repeatable: an engine each.",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -94,7 +94,8 @@ EngineArgs = Annotated[
     typer.Option(
         "--engine-arg",
         metavar="FLAG",
-        help="A flag passed through to each engine: --engine-arg=--tensor-parallel-size=2. Repeatable.",
+        help="A flag passed through to every engine of this process: --engine-arg=--tensor-parallel-size=2. Repeatable."
+        " Start a process each, on the same data, for models that need different ones.",
         rich_help_panel=HOSTING,
     ),
 ]
@@ -119,7 +120,10 @@ EngineThreads = Annotated[
 ContextLength = Annotated[
     int | None,
     typer.Option(
-        "--max-context-length", min=16, help="Longest context of one request, in tokens.", rich_help_panel=HOSTING
+        "--max-context-length",
+        min=16,
+        help="Tokens of one request at a local engine, prompt and answer together.",
+        rich_help_panel=HOSTING,
     ),
 ]
 MaxPoolSize = Annotated[
