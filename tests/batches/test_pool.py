@@ -38,6 +38,12 @@ async def test_all_living_workers_are_counted_and_the_dead_are_not(make: Factory
     assert status["oldest_waiting_seconds"] >= 90
 
 
+async def test_what_runs_of_batches_that_end_takes_nothing_off_what_waits(make: Factory) -> None:
+    await make.running(lines(9))
+    await make.run("UPDATE beat SET slots = 10, running = 5, ending = 3")
+    assert (await pool_status(make.store, make.limits))["intake_pool_size"] == 7
+
+
 async def test_a_batch_without_ready_requests_does_not_wait(make: Factory) -> None:
     batch = await make.running(lines(3))
     assert (await pool_status(make.store, make.limits))["oldest_waiting_seconds"] is not None

@@ -53,6 +53,8 @@ class Life:
         self.no = 0
         self.on_new_life: list[Callable[[int], None]] = []
         self.running: Callable[[], int] = lambda: 0
+        self.running_of_closed: Callable[[], dict[int, int]] = dict
+        """By number of the batch, of those that start nothing more here."""
         self.capped: Callable[[], bool] = lambda: False
         """Whether models have a cap, so that nothing of them starts here without a grant."""
         self.began_capped = False
@@ -94,7 +96,14 @@ class Life:
     async def beat(self) -> bool:
         """One heartbeat. Where this worker was declared dead, a new life begins."""
         no, sent = self.no, self._clock()
-        row = await self._store.row(_SQL["beat_if_alive"], worker=no, running=self.running())
+        closed = self.running_of_closed()
+        row = await self._store.row(
+            _SQL["beat_if_alive"],
+            worker=no,
+            running=self.running(),
+            closed=list(closed),
+            running_of_closed=list(closed.values()),
+        )
         if row is None:
             await self.reborn(no)
         elif no == self.no:

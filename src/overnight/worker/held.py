@@ -96,6 +96,12 @@ class Held:
         """Requests of a model that run, on whatever route."""
         return self._running_of.get(model, 0)
 
+    @property
+    def running_of_closed(self) -> dict[int, int]:
+        """By batch, the requests that run of those that start nothing more here."""
+        closed = [batch for batch in self.batches.values() if batch.closed]
+        return {batch.no: sum(source.in_flight for source in batch.sources.values()) for batch in closed}
+
     def note_start(self, model: str, count: int) -> None:
         """So many more requests of a model run."""
         self.running += count

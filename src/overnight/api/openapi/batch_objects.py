@@ -36,8 +36,8 @@ _NO_ZERO = "^[^\\u0000]*$"
 _DEFAULTS = {
     "max_decoding_length": whole("The most tokens of an answer.", 1, request.LARGEST),
     "max_context_length": whole(
-        "The most tokens of a prompt and its answer together, where a local engine runs them; elsewhere of a prompt, and "
-        "of an answer without a limit of its own.",
+        "The most tokens of a prompt and its answer together, where a local engine runs them; elsewhere of a prompt, "
+        "and of an answer without a limit of its own.",
         1,
         request.LARGEST,
     ),

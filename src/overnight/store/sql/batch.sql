@@ -123,7 +123,7 @@ WHERE b.no = ANY (:batches::bigint[]);
 
 -- name: measure_pool
 -- The whole deployment: what waits and what runs. A worker's numbers are at most one heartbeat old.
-SELECT work.unanswered, work.batches, fleet.running, fleet.slots,
+SELECT work.unanswered, work.batches, fleet.running, fleet.ending, fleet.slots,
     extract(epoch FROM now() - waiting.since)::float8 AS oldest_waiting_seconds
 FROM (
     SELECT count(*) AS batches,
@@ -132,7 +132,8 @@ FROM (
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
 ) AS work
 CROSS JOIN (
-    SELECT coalesce(sum(b.running), 0)::bigint AS running, coalesce(sum(b.slots), 0)::bigint AS slots
+    SELECT coalesce(sum(b.running), 0)::bigint AS running, coalesce(sum(b.ending), 0)::bigint AS ending,
+        coalesce(sum(b.slots), 0)::bigint AS slots
     FROM beat b JOIN worker w ON w.no = b.worker
     WHERE w.dead_at IS NULL
 ) AS fleet
