@@ -271,6 +271,20 @@ def test_results_are_found_by_custom_id_whatever_their_order(way: Way, tmp_path:
         assert said == f"echo: {line['body']['messages'][0]['content']}"
 
 
+def test_what_is_counted_as_completed_can_be_read_at_once(
+    client: overnight.Client, http: httpx.Client, tmp_path: Path
+) -> None:
+    lines = [chat(f"r-{i}", f"[slow {i % 10 / 10}] counted {i}") for i in range(40)]
+    batch = client.create_batch(client.upload_file(write(tmp_path, *lines))["id"])
+    counts = []
+    while (now := client.get_batch(batch["id"]))["status"] != "completed":
+        stored = http.get(f"/v1/batches/{batch['id']}/output.jsonl").content.count(b"\n")
+        assert stored >= now["request_counts"]["completed"]
+        counts.append(now["request_counts"]["completed"])
+        time.sleep(0.05)
+    assert any(0 < count < 40 for count in counts), "some came before the others"
+
+
 def test_results_can_be_read_while_they_come_and_are_the_file_in_the_end(
     client: overnight.Client, service: Served, tmp_path: Path
 ) -> None:

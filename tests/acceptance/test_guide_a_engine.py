@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.acceptance.test_guide_a import parsed, write
@@ -117,6 +119,24 @@ def test_prompt_and_answer_together_end_with_the_context_of_the_batch(way: Way, 
     reasons = {name: line["response"]["body"]["choices"][0]["finish_reason"] for name, line in found.items()}
     assert max(totals.values()) <= 60
     assert {totals[name] for name, reason in reasons.items() if reason == "length" and name != "modest"} <= {60}
+
+
+def test_an_engine_that_is_killed_under_64_requests_loses_none_and_no_try_of_theirs(engine: Served) -> None:
+    batch = engine.submit([chat(f"r-{i}", f"go on {i}", max_tokens=200, ignore_eos=True) for i in range(64)])
+    while not (counts := engine.get(f"/v1/batches/{batch}")["request_counts"])["completed"]:
+        time.sleep(0.02)
+    assert counts["completed"] < 64
+    assert engine.process is not None
+    children = psutil.Process(engine.process.pid).children(recursive=True)
+    (model,) = [child for child in children if any("llama_server" in part for part in child.cmdline())]
+    model.kill()
+
+    done = engine.wait(batch)
+
+    assert done["request_counts"] == {"total": 64, "completed": 64, "failed": 0}
+    found = engine.get(f"/v1/batches/{batch}/results?limit=100")["data"]
+    assert {result["custom_id"] for result in found} == {f"r-{i}" for i in range(64)}
+    assert {result["attempts"] for result in found} == {1}
 
 
 def test_the_model_of_a_request_is_checked_against_the_one_that_is_loaded(way: Way, tmp_path: Path) -> None:
