@@ -35,6 +35,21 @@ VLLM = "This model's maximum context length is 2048 tokens. However, "
             2048,
         ),
         (400, {"message": VLLM + "your request has 3000 input tokens."}, 3000, 2048),
+        (
+            400,
+            {"message": VLLM + "you requested 3000 tokens in the input for embedding generation."},
+            3000,
+            2048,
+        ),
+        (
+            400,
+            {
+                "message": "The decoder prompt (length 3000) plus the number of requested output tokens (at least 1) is "
+                "longer than the maximum model length of 2048. Make sure that `max_model_len` is no smaller than that."
+            },
+            3000,
+            2048,
+        ),
         (400, {"message": VLLM.lower() + "the prompt contains 2,500 input tokens"}, 2500, 2048),
         (
             400,
@@ -81,6 +96,15 @@ def test_a_prompt_longer_than_the_context_is_told_with_both_numbers(
 def test_a_length_that_was_not_counted_to_its_end_is_told_as_the_least() -> None:
     error = {"message": VLLM + "your prompt contains at least 2049 input tokens, for a total of 2065."}
     assert judge({"error": error}, 400).message == "Prompt length of at least 2049 exceeds model context 2048"
+
+
+def test_a_prompt_that_vllm_did_not_even_count_is_told_in_its_words() -> None:
+    told = (
+        VLLM + "your prompt contains 50000 characters (more than 40960 characters, which is the upper bound for 2048 "
+    )
+    told += "input tokens). Please reduce the length of the input prompt."
+    came = judge({"error": {"message": told}}, 400)
+    assert (came.code, came.message) == ("context_length_exceeded", told)
 
 
 def test_a_prompt_that_is_too_long_only_with_its_output_is_told_so() -> None:
