@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import select
 import sys
@@ -75,6 +76,22 @@ async def ask(engine: LocalEngine, path: str, body: dict[str, Any], key: str | N
         return await client.post(
             f"{engine.base_url}{path}", json=body, headers={"Authorization": f"Bearer {key or engine.api_key}"}
         )
+
+
+async def counted(engine: LocalEngine, url: str, body: dict[str, Any], least: int = 0) -> int | None:
+    """What the engine says when it is asked as `count` tells."""
+    assert engine.launch.count is not None
+    counting = engine.launch.count(url, json.dumps(body).encode(), least)
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client:
+        try:
+            wanted = next(counting)
+            while True:
+                headers = {"Authorization": f"Bearer {engine.api_key}"}
+                reply = await client.post(f"{engine.base_url}{wanted.path}", content=wanted.body, headers=headers)
+                assert reply.status_code == 200, reply.text
+                wanted = counting.send(reply.content)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
 def chat(text: str, **more: Any) -> dict[str, Any]:

@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
 from overnight.engine.count import Count, Counting, count_llama_cpp, count_vllm
 from overnight.engine.supervise import LocalEngine
-from tests.engine.conftest import ask
+from tests.engine.conftest import ask, counted
 
 CHAT, TEXT, VECTORS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-
-
-async def counted(engine: LocalEngine, url: str, body: dict[str, Any], least: int = 0) -> int | None:
-    """What the engine says when it is asked as `count` tells."""
-    assert engine.launch.count is not None
-    counting = engine.launch.count(url, json.dumps(body).encode(), least)
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client:
-        try:
-            wanted = next(counting)
-            while True:
-                headers = {"Authorization": f"Bearer {engine.api_key}"}
-                reply = await client.post(f"{engine.base_url}{wanted.path}", content=wanted.body, headers=headers)
-                assert reply.status_code == 200, reply.text
-                wanted = counting.send(reply.content)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 async def test_llama_cpp_counts_before_it_runs_what_it_counts_when_it_runs(engine: LocalEngine) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from overnight.engine.errors import EngineError
 from overnight.engine.names import Engine
 from overnight.engine.supervise import LocalEngine, Phase
-from tests.engine.conftest import Watch, ask, gone, has_ended, is_down, is_ready, linux_only
+from tests.engine.conftest import Watch, ask, counted, gone, has_ended, is_down, is_ready, linux_only
 from tests.engine.drivers import CONTEXT, Driver
 from tests.upstreams.judge import judge
 
@@ -66,6 +67,21 @@ async def test_it_says_how_long_a_request_may_be_and_refuses_a_longer_one_with_b
     # vLLM stops counting there.
     length = 300 // each * each if driver.engine is Engine.LLAMA_CPP else f"of at least {CONTEXT + 1}"
     assert found.message == f"Prompt length {length} exceeds model context {CONTEXT}"
+
+
+async def test_it_counts_a_prompt_before_it_runs_as_when_it_runs(running: LocalEngine) -> None:
+    system, user = {"role": "system", "content": "be brief"}, {"role": "user", "content": "hello there, wörld 你好"}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", {"messages": [system, user]}),
+        ("/v1/chat/completions", {"messages": [user], "seed": 1, "chat_template_kwargs": {"enable_thinking": False}}),
+        ("/v1/completions", {"prompt": "go on and on"}),
+    ]
+    for url, body in asked:
+        reply = await ask(running, url, {**body, "max_tokens": 1})
+        assert await counted(running, url, body) == reply.json()["usage"]["prompt_tokens"]
+    # It counts to the end, also where the prompt is too long to be run.
+    each = await counted(running, "/v1/completions", {"prompt": "x "}) or 0
+    assert (await counted(running, "/v1/completions", {"prompt": "x " * 2_000}) or 0) > 1_000 * each
 
 
 async def test_killed_it_says_so_and_comes_back_with_another_key(driver: Driver, running: LocalEngine) -> None:

@@ -44,8 +44,8 @@ VLLM = "This model's maximum context length is 2048 tokens. However, "
         (
             400,
             {
-                "message": "The decoder prompt (length 3000) plus the number of requested output tokens (at least 1) is "
-                "longer than the maximum model length of 2048. Make sure that `max_model_len` is no smaller than that."
+                "message": "The decoder prompt (length 3000) plus the number of requested output tokens (at least 1) "
+                "is longer than the maximum model length of 2048. Make sure that `max_model_len` is no smaller."
             },
             3000,
             2048,
