@@ -38,6 +38,18 @@ async def test_all_living_workers_are_counted_and_the_dead_are_not(make: Factory
     assert status["oldest_waiting_seconds"] >= 90
 
 
+async def test_a_process_that_may_be_gone_runs_nothing_and_has_no_slots(make: Factory) -> None:
+    await make.running(lines(9))
+    killed = await make.worker()
+    await make.run("UPDATE beat SET slots = 10, running = 4")
+    await make.run("UPDATE beat SET at = now() - interval '6 seconds' WHERE worker = $1", killed.no)
+
+    status = await pool_status(make.store, make.limits)
+
+    assert (status["intake_pool_size"], status["scheduling_pool_active"]) == (5, 4)
+    assert (status["scheduling_pool_free"], status["scheduling_pool_capacity"]) == (6, 10)
+
+
 async def test_what_runs_of_batches_that_end_takes_nothing_off_what_waits(make: Factory) -> None:
     await make.running(lines(9))
     await make.run("UPDATE beat SET slots = 10, running = 5, ending = 3")

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from overnight.domain import ids
+from overnight.store.life import MAY_START_WITHIN
 from overnight.store.pool import Row, Session, Store
 from overnight.store.statements import load
 
@@ -180,7 +181,7 @@ async def measure_progress(session: Session, batches: Sequence[int]) -> dict[int
 
 async def measure_pool(store: Store) -> Row:
     """What waits and what runs in the whole deployment."""
-    return await store.row(_SQL["measure_pool"])
+    return await store.row(_SQL["measure_pool"], fresh=timedelta(seconds=MAY_START_WITHIN))
 
 
 async def cancel_if_unfinished(session: Session, owner: int, batch: int) -> bool:

@@ -122,7 +122,8 @@ CROSS JOIN LATERAL progress_of(b.no, b.owner, b.model, b.due) AS p
 WHERE b.no = ANY (:batches::bigint[]);
 
 -- name: measure_pool
--- The whole deployment: what waits and what runs. A worker's numbers are at most one heartbeat old.
+-- The whole deployment: what waits and what runs. A worker's numbers are at most one heartbeat old; one that may start
+-- nothing, since its heartbeat is older than :fresh, may be gone, and what it ran waits for others.
 SELECT work.unanswered, work.batches, fleet.running, fleet.ending, fleet.slots,
     extract(epoch FROM now() - waiting.since)::float8 AS oldest_waiting_seconds
 FROM (
@@ -135,7 +136,7 @@ CROSS JOIN (
     SELECT coalesce(sum(b.running), 0)::bigint AS running, coalesce(sum(b.ending), 0)::bigint AS ending,
         coalesce(sum(b.slots), 0)::bigint AS slots
     FROM beat b JOIN worker w ON w.no = b.worker
-    WHERE w.dead_at IS NULL
+    WHERE w.dead_at IS NULL AND b.at >= now() - :fresh::interval
 ) AS fleet
 LEFT JOIN (
     SELECT o.created_at AS since
