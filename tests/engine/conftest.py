@@ -86,7 +86,7 @@ async def counted(engine: LocalEngine, url: str, body: dict[str, Any], least: in
         try:
             wanted = next(counting)
             while True:
-                headers = {"Authorization": f"Bearer {engine.api_key}"}
+                headers = {"Authorization": f"Bearer {engine.api_key}", "Content-Type": "application/json"}
                 reply = await client.post(f"{engine.base_url}{wanted.path}", content=wanted.body, headers=headers)
                 assert reply.status_code == 200, reply.text
                 wanted = counting.send(reply.content)
