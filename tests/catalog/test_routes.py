@@ -13,7 +13,7 @@ from overnight.catalog.circuit import FAILURES, FIRST_PAUSE
 from overnight.catalog.engine_route import EngineRoute
 from overnight.catalog.routes import Routes
 from overnight.catalog.upstream_route import UpstreamRoute
-from overnight.engine.supervise import Phase
+from overnight.engine.supervise import EngineState, Phase
 from overnight.store.life import Life, declare_dead
 from overnight.store.pool import Store
 from overnight.store.served import list_served
