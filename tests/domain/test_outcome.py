@@ -93,7 +93,7 @@ def test_a_prompt_beyond_the_context_of_its_batch_is_an_error_with_both_numbers(
     came = Try(status=200, body=b"{}", usage=Usage(input=1_201, output=9))
     for most in (None, 1_201, 2_000):
         assert within_context(came, most, b"{}") is came
-    refused = within_context(came, 1_200, b'{"prompt":"one"}')
+    refused = within_context(came, 1_200, b'{"body":{"prompt":"one"}}')
     assert (refused.code, refused.body, refused.usage) == ("context_length_exceeded", None, came.usage)
     assert refused.message == "Prompt length 1201 exceeds the batch's max_context_length 1200"
     assert decide(refused, 1, NOW, None, 0.5) == Done()
@@ -112,4 +112,4 @@ def test_a_prompt_beyond_the_context_of_its_batch_is_an_error_with_both_numbers(
 )
 def test_the_sum_of_several_prompts_is_held_against_none_of_them(body: bytes, several: bool) -> None:
     came = Try(status=200, body=b"{}", usage=Usage(input=30))
-    assert (within_context(came, 20, body) is came) is several
+    assert (within_context(came, 20, b'{"body":' + body + b"}") is came) is several

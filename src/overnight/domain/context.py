@@ -28,8 +28,12 @@ class _Prompts(msgspec.Struct, gc=False):
     input: Any = None
 
 
+class _Line(msgspec.Struct, gc=False):
+    body: _Prompts
+
+
 _read_limits = msgspec.json.Decoder(_Limits).decode
-_read_prompts = msgspec.json.Decoder(_Prompts).decode
+_read_line = msgspec.json.Decoder(_Line).decode
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -95,9 +99,9 @@ def tell_too_long(prompt: int, most: int, limit: str) -> str:
     return f"Prompt length {prompt} leaves no room for an answer in {limit} {most}"
 
 
-def has_several_prompts(body: bytes | memoryview) -> bool:
-    """Whether one body asks for more than one prompt or input to be computed."""
-    prompts = _read_prompts(body)
+def has_several_prompts(request: bytes) -> bool:
+    """Whether one stored request asks for more than one prompt or input to be computed."""
+    prompts = _read_line(request).body
     found = prompts.prompt if prompts.prompt is not None else prompts.input
     return isinstance(found, list) and len(found) > 1 and not all(type(one) is int for one in found)
 

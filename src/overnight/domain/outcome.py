@@ -62,13 +62,13 @@ def without_room(came: Try | None) -> Try:
     return Try(status=came.status, code=code, message=says, usage=came.usage)
 
 
-def within_context(came: Try, most: int | None, body: bytes | memoryview) -> Try:
+def within_context(came: Try, most: int | None, request: bytes) -> Try:
     """What a try came to in a batch with a `max_context_length` of so many tokens; None: it has none.
 
     The server has counted the prompt, so both numbers are exact; what it has cost stays. Of several prompts in one
-    body it tells the sum only, which says nothing about any of them.
+    stored request it tells the sum only, which says nothing about any of them.
     """
-    if most is None or came.code is not None or came.usage.input <= most or has_several_prompts(body):
+    if most is None or came.code is not None or came.usage.input <= most or has_several_prompts(request):
         return came
     says = tell_too_long(came.usage.input, most, OF_BATCH)
     return Try(status=400, code="context_length_exceeded", message=says, usage=came.usage)

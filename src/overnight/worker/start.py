@@ -218,7 +218,7 @@ class Starter:
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )
         if source.batch.defaults:
-            came_to = within_context(came_to, source.batch.defaults.get("max_context_length"), call.body)
+            came_to = within_context(came_to, source.batch.defaults.get("max_context_length"), request.text)
         flow.settle(request, came_to.usage)
         if came_to.code is None:
             flow.route.tally.answer(now - request.started, came_to.usage)
