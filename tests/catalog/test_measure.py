@@ -83,7 +83,7 @@ def paths(upstream: Upstream) -> list[str]:
 
 async def test_a_short_request_is_sent_at_once_and_as_it_was_written(route: EngineRoute, upstream: Upstream) -> None:
     sent = Sent("hello", max_tokens=20)
-    written = json.loads(sent.call.body)
+    written = json.loads(bytes(sent.call.body))
     assert isinstance(await sent.by(route), Reply)
     assert (paths(upstream), upstream.asked[-1].body) == (["/chat/completions"], written)
     assert route.most_running(0.0) == 4
@@ -142,7 +142,7 @@ async def test_where_it_cannot_be_counted_the_engine_has_the_last_word(
 ) -> None:
     upstream.script = Tokens(say=say)
     sent = Sent(LONG, max_tokens=50)
-    written = json.loads(sent.call.body)
+    written = json.loads(bytes(sent.call.body))
     assert isinstance(await sent.by(route), Reply)
     assert (paths(upstream), upstream.asked[-1].body) == (["/tokenize", "/chat/completions"], written)
 
