@@ -70,6 +70,13 @@ def test_without_a_window_the_number_of_tries_ends_them() -> None:
     assert isinstance(decide(BROKEN, MOST_TRIES_WITHOUT_WINDOW, NOW, None, 0.0), GiveUp)
 
 
+def test_what_a_model_wrote_and_its_server_cannot_read_is_tried_three_times() -> None:
+    unreadable = Try(status=500, code="upstream_error", message="no", may_pass=True, unreadable=True)
+    assert isinstance(decide(unreadable, 2, NOW, NOW + HOUR, 0.0), Again)
+    assert isinstance(decide(unreadable, 3, NOW, NOW + HOUR, 0.0), GiveUp)
+    assert isinstance(decide(unreadable, 3, NOW, None, 0.0), GiveUp)
+
+
 def test_with_a_window_the_number_of_tries_does_not_matter() -> None:
     assert isinstance(decide(BROKEN, MOST_TRIES_WITHOUT_WINDOW * 2, NOW, NOW + HOUR, 0.0), Again)
 

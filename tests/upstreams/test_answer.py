@@ -219,6 +219,13 @@ def test_a_local_engine_that_loads_its_model_is_not_blamed() -> None:
     assert judge(b"", 500, local=True).blames_route
 
 
+def test_a_server_that_cannot_read_its_own_model_is_well() -> None:
+    message = "The model produced output that does not match the expected peg-native format"
+    came = judge({"error": {"code": 500, "message": message, "type": "server_error"}}, 500)
+    assert (came.code, came.may_pass, came.unreadable, came.blames_route) == ("upstream_error", True, True, False)
+    assert not judge({"error": {"message": "Compute error."}}, 500).unreadable
+
+
 def test_a_local_engine_that_answers_while_it_dies_has_not_tried() -> None:
     dying = {"error": {"message": "The server had an error while processing your request.", "code": 500}}
     older = {"object": "error", "message": "EngineCore encountered an issue. See stack trace (above).", "code": 500}

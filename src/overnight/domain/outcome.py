@@ -11,6 +11,7 @@ from overnight.domain import backoff
 from overnight.domain.context import OF_BATCH, has_several_prompts, tell_too_long
 
 MOST_TRIES_WITHOUT_WINDOW = 2_000
+MOST_TRIES_UNREADABLE = 3
 
 
 # Structs of msgspec where one is made for each request: a frozen dataclass of this size takes a microsecond more.
@@ -50,6 +51,8 @@ class Try(msgspec.Struct, frozen=True, gc=False):
     """The model waits for a machine (503 `model_queued`): no attempt is used up."""
     lost_server: bool = False
     """The server went away while it worked on this; with a local engine no attempt is used up."""
+    unreadable: bool = False
+    """The model ran, and its server could not read what it wrote: a greedy one writes much the same the next time."""
 
 
 def without_room(came: Try | None) -> Try:
@@ -101,6 +104,8 @@ def decide(came: Try, tries: int, now: datetime, window_ends: datetime | None, j
     """
     if came.code is None or not came.may_pass:
         return Done()
+    if came.unreadable and tries >= MOST_TRIES_UNREADABLE:
+        return GiveUp(f"{tries} times the server could not read what its model wrote")
     at = now + backoff.wait(tries, came.retry_after, jitter)
     if window_ends is not None and at >= window_ends:
         return GiveUp("the next try would start after the batch's window closes")

@@ -45,6 +45,9 @@ _CONTEXT_STATUSES = frozenset({400, 413, 422, 500})
 # What vLLM says to all that it was working on when it dies, now and in older versions.
 _DYING = ("The server had an error while processing your request.", "EngineCore encountered an issue.")
 
+# What llama.cpp says when its parser of chat formats cannot read a whole output, such as JSON that ends at the limit.
+_UNREADABLE = "The model produced output that does not match the expected"
+
 _UNREACHABLE = _Verdict("service_unavailable", may_pass=True, blames_route=True)
 _BROKEN = {
     BrokenKind.REFUSED: _UNREACHABLE,
@@ -139,6 +142,7 @@ def _read_failure(reply: Reply, status: int, value: object, local_engine: bool, 
             queued=True,
         )
     verdict = _judge(status)
+    unreadable = status == 500 and complaint.message.startswith(_UNREADABLE)
     return Try(
         status=status,
         code=verdict.code,
@@ -148,8 +152,9 @@ def _read_failure(reply: Reply, status: int, value: object, local_engine: bool, 
         retry_after=read_retry_after(reply.retry_after, now) if verdict.may_pass else None,
         may_pass=verdict.may_pass,
         # A local engine answers 503 while it loads its model, and once it has died.
-        blames_route=verdict.blames_route and not (local_engine and status == 503),
+        blames_route=verdict.blames_route and not unreadable and not (local_engine and status == 503),
         lost_server=local_engine and (status == 503 or (status == 500 and complaint.message.startswith(_DYING))),
+        unreadable=unreadable,
     )
 
 
