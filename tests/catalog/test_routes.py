@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -9,17 +10,20 @@ from datetime import timedelta
 import pytest
 from prometheus_client import generate_latest
 
+from overnight.catalog import measure
 from overnight.catalog.circuit import FAILURES, FIRST_PAUSE
-from overnight.catalog.engine_route import EngineRoute
+from overnight.catalog.engine_route import MOST_AHEAD, EngineRoute
 from overnight.catalog.routes import Routes
 from overnight.catalog.upstream_route import UpstreamRoute
+from overnight.engine.llama_server import http_threads
 from overnight.engine.supervise import EngineState, Phase
 from overnight.store.life import Life, declare_dead
 from overnight.store.pool import Store
 from overnight.store.served import list_served
 from overnight.upstreams.http import Reply
+from overnight.upstreams.streamed import Exchange, Head
 from tests.catalog.engines import engine_of, pretend
-from tests.scripted_upstream import Say, Upstream, serving
+from tests.scripted_upstream import Gate, Say, Upstream, serving
 
 MOST = 1_000_000
 
@@ -152,6 +156,27 @@ async def test_a_local_engine_is_up_while_it_is_ready() -> None:
         assert route.pool is None
         await route.tend()
         await route.close()
+
+
+async def test_a_local_engine_has_threads_left_for_its_health_however_many_people_call(upstream: Upstream) -> None:
+    engine = engine_of()
+    route = EngineRoute(engine, most_reply_bytes=lambda: MOST)
+    pretend(engine, Phase.READY, upstream.url.removesuffix("/v1"))
+    assert route.streams is not None
+    upstream.script = gate = Gate()
+    body = b'{"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}'
+    calls = [Exchange(route.streams, "/chat/completions", body, 60, lambda _: None) for _ in range(100)]
+    async with asyncio.timeout(30):
+        while upstream.in_flight < len(calls):
+            before = upstream.in_flight
+            await upstream.settled()
+            if upstream.in_flight == before > 0:
+                break
+        others = engine.launch.slots + MOST_AHEAD + measure.MOST_AT_ONCE
+        assert upstream.in_flight + others < http_threads(engine.launch.slots)
+        gate.open()
+        assert all([isinstance(await call.begin(), Head) for call in calls])
+    await route.close()
 
 
 @pytest.mark.parametrize(("embedding", "targets"), [(True, {"embeddings"}), (False, {"chat", "completions"})])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overnight.catalog.measure import Measure
-from overnight.catalog.route import MOST_INTERACTIVE, V1, Route, close_all
+from overnight.catalog.route import V1, Route, close_all
 from overnight.domain.context import may_need_more, room_for
 from overnight.domain.targets import TARGETS
 from overnight.domain.waiting import SERVER_DOWN, SERVER_LOADING
@@ -14,6 +14,9 @@ from overnight.store.served import Offer
 from overnight.upstreams.http import Call, Endpoint, Pool
 from overnight.upstreams.streamed import StreamPool
 
+MOST_WAITING = 4
+"""Interactive requests at the engine beyond its slots. The others wait here: an engine has a thread for each
+connection, and must have one left for those who ask for its health."""
 MOST_AHEAD = 16
 """Requests at the engine beyond its slots, at the most."""
 
@@ -106,7 +109,7 @@ class EngineRoute(Route):
         if state.phase is Phase.READY and base_url is not None:
             endpoint, most = Endpoint(base_url + V1, key), self.slots + MOST_AHEAD
             self._pool = Pool(endpoint, most_connections=most, most_reply_bytes=self._most_reply_bytes)
-            self._streams = StreamPool(endpoint, most_connections=MOST_INTERACTIVE)
+            self._streams = StreamPool(endpoint, most_connections=self.slots + MOST_WAITING)
             count = self._engine.launch.count
             self._measure = Measure(Endpoint(base_url, key), count) if count is not None else None
             self.tell_change()

@@ -24,6 +24,11 @@ ERRORS_ONLY = 1
 """At this verbosity llama.cpp says why a load fails and nothing about requests that go well."""
 
 
+def http_threads(slots: int) -> int:
+    """Each connection that is kept open takes one, also those that ask for its health or the length of a prompt."""
+    return 2 * slots + SPARE_THREADS
+
+
 def main() -> None:
     """Serve until the parent ends; exit with 1 when the model cannot be loaded."""
     say = private_output()
@@ -82,8 +87,7 @@ def _parameters(xllamacpp: Any, asked: argparse.Namespace, key: str) -> Any:
     parameters.ui = False
     parameters.endpoint_metrics = True
     parameters.n_parallel = asked.slots
-    # Each connection that is kept open takes a thread, also those that ask for its health or the length of a prompt.
-    parameters.n_threads_http = 2 * asked.slots + SPARE_THREADS
+    parameters.n_threads_http = http_threads(asked.slots)
     # The engine divides this among its slots.
     parameters.n_ctx = asked.slots * asked.context
     # With it an answer would push out its own beginning at the end of its context, and go on for ever.
