@@ -57,12 +57,18 @@ class Witness:
             if not self.arrived.wait_for(lambda: sum(self.seen.values()) >= requests, seconds):
                 raise TimeoutError(f"{sum(self.seen.values())} of {requests} requests arrived in {seconds} s")
 
+    def go_on(self) -> None:
+        """Answer at once from now on, also what waits."""
+        self.seconds = 0.0
+        self._loop.call_soon_threadsafe(self._hurry.set)
+
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())
         self._loop.close()
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         server = await asyncio.start_server(self._talk, "127.0.0.1", 0, limit=16 * 2**20)
         self._started.set_result(server.sockets[0].getsockname()[1])
         await self._stop.wait()
@@ -111,10 +117,16 @@ class Witness:
         finally:
             self.at_once -= 1
 
+    async def _take_time(self) -> None:
+        try:
+            await asyncio.wait_for(self._hurry.wait(), self.seconds)
+        except TimeoutError:
+            return
+
     async def _do(self, writer: asyncio.StreamWriter, path: str, request: dict[str, Any], text: str) -> bool:
         said = INSTRUCTION.match(text)
         verb, number, after = said.groups() if said else ("", None, None)
-        await asyncio.sleep(float(number or 0) if verb == "slow" else self.seconds)
+        await (asyncio.sleep(float(number or 0)) if verb == "slow" else self._take_time())
         if verb == "status" or (verb == "once" and self.seen[text] == 1):
             error = {"error": {"message": f"told to answer {number}", "type": "test", "code": None}}
             return await _send(writer, int(number or 500), error, {"Retry-After": after} if after else {})

@@ -77,7 +77,7 @@ def test_a_batch_that_waits_says_behind_how_many_requests(service: Served, http:
 
     behind = follow(http, second, lambda batch: batch["status"] == "in_progress")["progress"]
 
-    assert set(behind) == {"waiting", "running", "per_minute", "estimated_finish_at", "ahead"}
+    assert set(behind) == {"waiting", "running", "per_minute", "estimated_finish_at", "ahead", "waiting_for"}
     assert behind["waiting"] + behind["running"] == 3
     assert 1 <= behind["ahead"] <= 12
     (row, *_) = http.get(f"/batches/{second}/results").json()["data"]

@@ -46,8 +46,10 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shell_is_told_how_to_complete(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    # Which shell it is for is found out from the processes above, of which none need be a shell.
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     with pytest.raises(SystemExit):
-        app(["--show-completion", "bash"], prog_name="overnight")
+        app(["--show-completion"], prog_name="overnight")
     assert "_OVERNIGHT_COMPLETE=complete_bash" in capfd.readouterr().out
     monkeypatch.setenv("_OVERNIGHT_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "overnight wa")

@@ -71,8 +71,9 @@ class Process:
             )
 
     async def _has_started(self, begins: int, deadline: float) -> bool:
-        assert self.running is not None
-        while time.monotonic() < deadline and self.running.poll() is None:
+        running = self.running
+        assert running is not None
+        while time.monotonic() < deadline and running.poll() is None:
             for line in self.log.read_bytes()[begins:].splitlines():
                 if b'"event_name": "started"' in line:
                     self.url = json.loads(line)["url"]

@@ -218,7 +218,7 @@ WALKS: list[tuple[str, dict[str, Any], str]] = [
     ("close_if_window_ended", {"only": None}, "batch_unfinished"),
     ("count_unanswered", {}, "batch_unfinished"),
     ("measure_owner", {"owner": 1}, "batch_unfinished"),
-    ("measure_pool", {}, "batch_unfinished"),
+    ("measure_pool", {"fresh": timedelta(seconds=5)}, "batch_unfinished"),
     ("measure_progress", {"batches": [1, 2]}, "batch_unfinished"),
     ("list_running", {"after": 0, "most": 500}, "batch_unfinished"),
     ("find_unfinished_of_file", {"input_file": 1}, "batch_unfinished_of_file"),

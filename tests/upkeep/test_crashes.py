@@ -272,7 +272,7 @@ async def test_upload(make: Factory) -> None:
 @pytest.mark.parametrize("ends", ["cancelled", "expired"])
 async def test_end_of_an_upload(make: Factory, ends: str) -> None:
     async def begin() -> str:
-        upload = await begin_upload(make.store, 100)
+        upload = await begin_upload(make.store, len(lines(1)))
         await upload.add(lines(1))
         if ends == "expired":
             await make.run("UPDATE upload SET until = now() - interval '1 second' WHERE state = 'pending'")

@@ -15,6 +15,16 @@ TABLES = ("block", "roll", "attempt", "segment", "answer", "call")
 ALL_OPEN = {table: [0, 1, 2] for table in TABLES}
 
 
+@pytest.fixture(autouse=True)
+async def of_today(make: Factory) -> None:
+    """The database is a copy of one that may have been made before midnight."""
+    today = await make.value("SELECT days_since_1970(now())")
+    for table in TABLES:
+        await make.run(f"DROP TABLE IF EXISTS {table}_{today - 1}")
+    for day in (today, today + 1):
+        await make.run("SELECT open_day($1)", day)
+
+
 async def opened(make: Factory) -> dict[str, list[int]]:
     """Table → the days that are open, counted from today."""
     found: dict[str, list[int]] = {}
