@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from overnight.domain.fairness import estimate
+from overnight.domain.limits import Limits
 from overnight.store.pool import Store
 from overnight.worker import lease, room
 from overnight.worker.flow import Flow
@@ -32,12 +33,13 @@ def starts(upstream: Upstream) -> str:
     return "".join(asked.name[0] for asked in upstream.asked)
 
 
+@pytest.mark.parametrize("cap", [None, 4, 100])
 @pytest.mark.usefixtures("small_reserve")
 async def test_one_request_behind_a_large_batch_of_another_owner_starts_within_a_round(
-    store: Store, upstream: Upstream
+    store: Store, upstream: Upstream, cap: int | None
 ) -> None:
     await add_batch(store, requests("a", 600))
-    async with rigged(store, upstream, slots=4) as rig:
+    async with rigged(store, upstream, slots=4, limits=Limits(request_seconds=10.0, per_model=cap)) as rig:
         await rig.until(lambda: len(upstream.asked) > 40)
         await add_batch(store, requests("b", 1), owner=await add_owner(store, "other"))
         rig.worker.wake()

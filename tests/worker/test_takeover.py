@@ -9,8 +9,10 @@ import pytest
 
 from overnight.store.life import declare_dead, end_sessions
 from overnight.store.pool import Store
+from overnight.worker import held
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
+from tests.worker.routes import Switch
 
 AT_ONCE = timedelta(0)
 
@@ -51,6 +53,38 @@ async def test_a_worker_that_dies_leaves_its_requests_to_the_next(store: Store, 
     tries = await values(store, "SELECT line, tries FROM answer")
     assert {f"r{row['line']}" for row in tries if row["tries"] == 2} >= in_flight
     assert all(row["tries"] == 1 for row in tries if row["line"] < 50)
+
+
+async def test_what_was_lost_with_a_worker_runs_before_what_was_never_sent(store: Store, upstream: Upstream) -> None:
+    batch = await add_batch(store, [request(f"r{i}") for i in range(200)])
+    async with rigged(store, upstream, slots=8) as first:
+        gate = await half_done(first, batch)
+        in_flight = {asked.name for asked in upstream.asked[50:]}
+        await kill(first)
+    gate.open()
+    async with rigged(store, upstream, slots=8) as second:
+        await second.until(lambda: len(upstream.asked) >= 66)
+        assert {asked.name for asked in upstream.asked[58:66]} == in_flight
+        await second.finish()
+
+
+async def test_a_worker_whose_server_takes_nothing_leaves_its_requests_to_others(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "STUCK_FOR", 0.05)
+    server = Switch(upstream.url)
+    server.up()
+    batch = await add_batch(store, [request(f"r{i}") for i in range(100)])
+    async with rigged(store, upstream, route=server) as first:
+        upstream.script = gate = Gate()
+        await first.until(lambda: upstream.in_flight == 4)
+        server.down()
+        gate.open()
+        await first.until(lambda: first.worker.is_idle)
+        async with rigged(store, upstream, slots=8) as second:
+            await second.finish()
+    assert (await results(store, batch)).keys() == names(100)
+    assert set(upstream.arrivals.values()) == {1}
 
 
 async def test_a_worker_declared_dead_can_write_nothing(store: Store, upstream: Upstream) -> None:

@@ -206,6 +206,8 @@ class Flow:
         """The reserve is too small below this."""
         self.held_until = 0.0
         """The model is queued: nothing starts before."""
+        self.stuck_since: float | None = None
+        """Since when its server has taken nothing."""
         self.is_blocked = False
         """Nothing of it may start, so that nothing more is written down, however small the reserve is."""
         self.ended = 0

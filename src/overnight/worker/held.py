@@ -10,6 +10,8 @@ from overnight.worker.flow import Batch, Flow
 from overnight.worker.request import Block, Request
 
 IDLE_FLOWS = 32
+STUCK_FOR = 5.0
+"""Seconds; the server of a flow that takes nothing for longer has more than a hiccup."""
 
 
 class Superseded(Exception):
@@ -79,13 +81,30 @@ class Held:
         """Start nothing more of a batch; what runs may end."""
         batch.closed = True
         for flow in batch.sources:
-            written, others = flow.drop(batch)
-            for request in written:
-                self.unsend(request)
-                if request is self.alone:
-                    self.alone = None
-            for request in others:
-                self.drop(request)
+            self._give_up(batch, flow)
+
+    def give_up_stuck(self, now: float) -> None:
+        """Leave to others what waits for a server that has taken nothing for a while: they may have one that does."""
+        for flow in self.flows.values():
+            route = flow.route
+            if (route.most_running(now) > 0 and not route.is_on_trial) or now < flow.held_until:
+                flow.stuck_since = None
+            elif flow.stuck_since is None:
+                flow.stuck_since = now
+            elif now - flow.stuck_since >= STUCK_FOR:
+                flow.stuck_since = now
+                for source in list(flow.sources.values()):
+                    self._give_up(source.batch, flow)
+
+    def _give_up(self, batch: Batch, flow: Flow) -> None:
+        """Leave what a flow has of a batch and was not sent to whoever comes next."""
+        written, others = flow.drop(batch)
+        for request in written:
+            self.unsend(request)
+            if request is self.alone:
+                self.alone = None
+        for request in others:
+            self.drop(request)
 
     def unsend(self, request: Request) -> None:
         """Drop a request that was written down, so that it does not count as tried."""

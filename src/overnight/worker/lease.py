@@ -135,7 +135,7 @@ class Lessee:
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
             models=None if route.takes_any_model else route.models,
-            other_models=(*self._full_models(flows), *self._models_of_others(route)),
+            other_models=(*self._full_models(flows, in_order and not fed), *self._models_of_others(route)),
             most=most,
             of_owner=of_owner,
             of_each=of_owner if in_order else 1,
@@ -181,8 +181,8 @@ class Lessee:
         left = MOST_BYTES - self._held.bytes
         return room.blocks_to_lease(lines, self._lines_each, self._bytes_each, left)
 
-    def _full_models(self, flows: list[Flow]) -> list[str]:
-        """Models that have enough under their cap, or no slot for what they have, while their route has for others."""
+    def _full_models(self, flows: list[Flow], for_slots: bool) -> list[str]:
+        """Models that have no slot for what they have or, asked for the slots, enough under their cap."""
         cap = self._limits.per_model
         if cap is None:
             return []
@@ -190,7 +190,7 @@ class Lessee:
             f.model
             for f in flows
             if (f.untaken and self._grants.is_waiting(f.model))
-            or not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low)
+            or (for_slots and not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low))
         ]
 
     def _models_of_others(self, route: Route) -> tuple[str, ...]:
@@ -266,7 +266,8 @@ class Lessee:
         elif until is not None and until > monotonic():
             request.block.source.flow.wait(request, until)
         else:
-            request.block.requests.append(request)
+            # It should have run by now: it comes before those that were never sent.
+            request.block.source.put_back(request)
 
     def _batch(self, leased: LeasedBlock) -> Batch:
         batch = self._held.batches.get(leased.batch.no)
