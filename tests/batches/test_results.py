@@ -138,7 +138,7 @@ async def test_a_running_request_is_found_in_the_block_that_can_hold_it_and_in_t
     for no, number in enumerate((0, 599)):
         await write_down(make, batch, blocks[number].seq, [number], no=no)
     spans = await make.value("SELECT array_agg(last - first + 1 ORDER BY seq) FROM block WHERE batch = $1", batch.no)
-    assert len(spans) == 3
+    assert len(spans) > 2
     assert sum(spans) == 600
 
     async def running() -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, KIB
-from overnight.domain.plan import MOST_GROUPS, Block, Planner
+from overnight.domain.plan import LEAST_LINES, MOST_GROUPS, Block, Planner
 
 requests = st.lists(
     st.tuples(st.integers(1, 40).map(lambda n: n * 16 * KIB), st.none() | st.integers(0, 5)), max_size=60
@@ -54,6 +55,18 @@ def test_requests_of_one_group_lie_side_by_side_in_a_block(sizes: list[tuple[int
             assert inside[first : first + count] == [group] * count
             own = [line for line in block.lines if groups[line] == group]
             assert own == sorted(own)
+
+
+@pytest.mark.parametrize(("count", "largest"), [(10, 10), (256, LEAST_LINES), (1_000, 62), (10_000, BLOCK_LINES)])
+def test_a_small_batch_and_the_end_of_a_large_one_make_small_blocks(count: int, largest: int) -> None:
+    planner = Planner()
+    planner.expect(count)
+    blocks = plan(planner, [(b"x", None) for _ in range(count)])
+    sizes = [len(block.lines) for block in blocks]
+    assert max(sizes) == largest
+    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
+    assert sizes[-1] <= LEAST_LINES
+    assert sum(sizes) == count
 
 
 def test_a_group_fills_blocks_of_its_own_though_others_come_between() -> None:

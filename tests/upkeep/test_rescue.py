@@ -57,7 +57,8 @@ async def test_blocks_and_batches_of_a_dead_worker_go_back(make: Factory) -> Non
     assert await Rescue(make.deps, LIMIT).round() is True
 
     assert await make.value("SELECT count(*) FROM block WHERE state = 'leased'") == 0
-    assert len(await make.lease(running)) == 2
+    count = await make.value("SELECT count(*) FROM block WHERE batch = $1", running.no)
+    assert len(await make.lease(running)) == count > 1
     assert await Validate(make.deps).round() is True
     assert (await make.sealed(ending)).status is Status.CANCELLED
     assert await Rescue(make.deps, LIMIT).round() is False

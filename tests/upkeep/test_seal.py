@@ -185,7 +185,7 @@ async def test_a_lease_that_comes_through_at_the_last_moment_is_waited_for(make:
 
 
 async def test_a_block_that_is_being_sealed_can_not_be_leased(make: Factory) -> None:
-    batch = await make.running(lines(300))
+    batch = await make.running(lines(30))
     async with make.store.transaction() as session:
         await blocks.close_some(session, batch.no)
         assert await make.lease(batch) == []

@@ -14,7 +14,7 @@ from overnight.batches.check import BatchCheck
 from overnight.batches.request import NewBatch
 from overnight.batches.shape import BatchView
 from overnight.domain.limits import BLOCK_LINES, MOST_PROBLEMS
-from overnight.domain.plan import Block
+from overnight.domain.plan import BLOCKS_LEFT, LEAST_LINES, Block
 from overnight.domain.prefix import Shape
 from overnight.domain.states import Status
 from overnight.files.delete import delete
@@ -77,14 +77,15 @@ async def test_requests_that_share_a_prompt_stand_together(make: Factory) -> Non
     found = await stored(make, batch)
     assert sorted(found) == list(range(900))
     changes = [a % 3 != b % 3 for a, b in zip(list(found)[:-1], list(found)[1:], strict=True)]
-    assert sum(changes) <= 6
+    assert sum(changes) <= await make.value("SELECT count(*) FROM block") < 50
 
 
 async def test_no_block_is_larger_than_it_may_be(make: Factory) -> None:
-    batch = await make.running(lines(BLOCK_LINES * 2 + 1))
+    batch = await make.running(lines(BLOCK_LINES * (BLOCKS_LEFT + 2)))
     await stored(make, batch)
     assert await make.value("SELECT max(count) FROM block") == BLOCK_LINES
-    assert await make.value("SELECT count(*) FROM block") == 3
+    # The last ones are small, so that no server is left alone with the end of a batch.
+    assert await make.value("SELECT max(count) FROM block WHERE first >= $1", batch.counts.total - 100) <= LEAST_LINES
 
 
 async def test_a_name_and_its_alias_are_one_model(make: Factory) -> None:

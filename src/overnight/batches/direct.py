@@ -58,7 +58,7 @@ async def prepare(new: NewBatch, most: int, longest: int, served: Sequence[Serve
     endpoint = new.endpoint or url_of(bytes(new.requests[0]))
     if endpoint not in TARGETS:
         endpoint = URL  # the first request is refused for it when it is checked
-    preparing = _Preparing(endpoint, longest, served)
+    preparing = _Preparing(endpoint, longest, served, len(new.requests))
     since = 0
     for number, request in enumerate(new.requests):
         preparing.take(number, bytes(request))
@@ -78,7 +78,7 @@ async def prepare(new: NewBatch, most: int, longest: int, served: Sequence[Serve
 
 
 class _Preparing:
-    def __init__(self, endpoint: str, longest: int, served: Sequence[Served]) -> None:
+    def __init__(self, endpoint: str, longest: int, served: Sequence[Served], count: int) -> None:
         target = TARGETS[endpoint].name
 
         def find(name: str) -> str | None:
@@ -88,6 +88,7 @@ class _Preparing:
         self._check = BatchCheck(endpoint, find, longest, many_models=True, lacks_of=carried)
         self.roll = rolls.Writer()
         self._seen: dict[str, int] = {}
+        self._count = count
         self._planners: dict[str, Planner] = {}
         self._full: dict[str, list[blocks.Packed]] = {}
 
@@ -109,6 +110,8 @@ class _Preparing:
                 self._check.note(Problem("invalid_parameter", number, says, "body.model"))
                 return
             planner = self._planners[model] = Planner()
+            # However few of them are for this model: what matters is that the last blocks are small.
+            planner.expect(self._count)
         self.roll.add(number, shape.custom_id)
         self._pack(model, planner.add(number, line, shape.custom_id, group_of(shape)))
 

@@ -131,6 +131,7 @@ class _Checking:
 
     async def _read_lines(self, file: StoredFile) -> None:
         splitter = Splitter(self._limits.line_bytes)
+        self._planner.expect(file.lines)
         async for piece in read_input(self._store, file.no):
             await self._store_blocks(self._plan(splitter.feed(piece)))
         await self._store_blocks(self._plan(splitter.end()))

@@ -131,11 +131,12 @@ class Lessee:
         if most <= 0:
             return None
         flows = self._held.flows_of(route)
+        of_others = self._routes.models_of_others(route) if route.takes_any_model else ()
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
             models=None if route.takes_any_model else route.models,
-            other_models=(*self._full_models(flows, in_order and not fed), *self._models_of_others(route)),
+            other_models=(*self._full_models(flows, in_order and not fed), *of_others),
             most=most,
             of_owner=of_owner,
             of_each=of_owner if in_order else 1,
@@ -172,6 +173,7 @@ class Lessee:
             sum(flow.untaken for flow in flows),
             sum(flow.rate.value for flow in flows),
             sum(flow.low for flow in flows),
+            route.slot_caches or 0,
         )
 
     def _blocks(self, lines: int) -> int:
@@ -184,17 +186,15 @@ class Lessee:
     def _full_models(self, flows: list[Flow], for_slots: bool) -> list[str]:
         """Models that have no slot for what they have or, asked for the slots, enough under their cap."""
         cap = self._limits.per_model
-        if cap is None:
+        if cap is None or not flows:
             return []
+        lanes = flows[0].route.slot_caches or 0
         return [
             f.model
             for f in flows
             if (f.untaken and self._grants.is_waiting(f.model))
-            or (for_slots and not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low))
+            or (for_slots and not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low, lanes))
         ]
-
-    def _models_of_others(self, route: Route) -> tuple[str, ...]:
-        return self._routes.models_of_others(route) if route.takes_any_model else ()
 
     # -- what comes --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ from math import ceil
 LEASE_AHEAD = 0.25
 """Seconds of work held beyond what runs. A lease takes milliseconds, and this rides out a slow one."""
 LEAST_AHEAD = 16
+LANE_AHEAD = 32
+"""Requests held for each lane: many a group has as many, and each lane is to find one that no other serves."""
 MOST_BLOCKS = 64
 """Blocks leased by one statement."""
 LEASE_BYTES = 32 * 1024 * 1024
@@ -22,14 +24,14 @@ LONGEST_COMMIT = 0.25
 """Seconds. A slower commit is an accident, which the reserve need not ride out."""
 
 
-def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve: int) -> int:
+def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve: int, lanes: int = 0) -> int:
     """How many more requests to hold: enough to fill the slots and some time of work; 0 while there is enough.
 
     `cap` requests may run and `reserve` be written down ahead; `in_flight` do or are, `untaken` are held and wait for
-    their turn, `rate` end a second.
+    their turn, `rate` end a second. Where there are `lanes`, each needs a group of its own to go on with.
     """
     free = max(0, cap + reserve - in_flight)
-    ahead = max(LEAST_AHEAD, rate * LEASE_AHEAD)
+    ahead = max(LEAST_AHEAD, LANE_AHEAD * lanes, rate * LEASE_AHEAD)
     if untaken >= free + ahead / 2:
         return 0
     return ceil(free + ahead) - untaken
