@@ -92,13 +92,15 @@ async def test_a_refused_batch_shows_its_errors(make: Factory) -> None:
 MEASURED = {"ahead": 0, "is_paused": False, "cap": None, "reserve": 0, "is_queued": False, "servers": [None]}
 
 
-async def measured(make: Factory, total: int, completed: int, running: int, after: timedelta) -> Progress:
+async def measured(
+    make: Factory, total: int, completed: int, running: int, after: timedelta, **more: object
+) -> Progress:
     """The progress of a batch that has run for so long, in the eyes of a clock that stands still."""
     batch = await make.running(lines(1))
     async with make.store.session() as session:
         row = dict(await batches.find(session, make.owner, batch.id) or {})
     row |= {"total": total, "completed": completed, "now": row["in_progress_at"] + after}
-    progress = of_row(row, {**MEASURED, "running": running}).progress
+    progress = of_row(row, {**MEASURED, "running": running, **more}).progress
     assert progress is not None
     return progress
 
@@ -114,6 +116,11 @@ async def test_progress_follows_the_answers(make: Factory) -> None:
 async def test_without_an_answer_there_is_no_estimate(make: Factory) -> None:
     progress = await measured(make, 300, 0, 300, timedelta(minutes=10))
     assert (progress.per_minute, progress.estimated_finish_at, progress.waiting) == (0.0, None, 0)
+
+
+async def test_while_nothing_can_start_there_is_no_estimate(make: Factory) -> None:
+    progress = await measured(make, 300, 100, 0, timedelta(minutes=10), cap=0)
+    assert (progress.waiting_for, progress.estimated_finish_at) == ("no_capacity", None)
 
 
 async def test_an_estimate_beyond_a_year_is_none(make: Factory) -> None:

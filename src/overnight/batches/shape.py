@@ -143,6 +143,7 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
     unanswered = counts.unanswered
     running = min(measured["running"], unanswered)
     may_start = row["ends_as"] is None
+    waits_for = _waiting_for(measured) if may_start and unanswered > running else None
     answers = counts.completed + counts.failed
     started, now = row["in_progress_at"], row["now"]
     per_minute = finish = None
@@ -152,7 +153,7 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
         if (
             answers
             and may_start
-            and row["paused"] is None
+            and waits_for is None
             and unanswered * elapsed / answers < LONGEST_ESTIMATE.total_seconds()
         ):
             finish = now + timedelta(seconds=unanswered * elapsed / answers)
@@ -162,7 +163,7 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
         per_minute=per_minute,
         estimated_finish_at=finish,
         ahead=measured["ahead"] if may_start else 0,
-        waiting_for=_waiting_for(measured) if may_start and unanswered > running else None,
+        waiting_for=waits_for,
     )
 
 
