@@ -28,6 +28,7 @@ def write_tiny_model(
     context_length: int = 2048,
     seed: int = 7,
     chat_template: bool = True,
+    template: str = CHAT_TEMPLATE,
     pooling: bool = False,
 ) -> Path:
     """Write a random two-layer llama model (about 0.5 MB) that completes, chats and follows schemas.
@@ -49,7 +50,7 @@ def write_tiny_model(
         writer.add_pooling_type(gguf.PoolingType.MEAN)
     words = _add_byte_level_tokenizer(writer)
     if chat_template:
-        writer.add_chat_template(CHAT_TEMPLATE)
+        writer.add_chat_template(template)
     _add_random_tensors(writer, _llama_shapes(words), seed)
     return _written(writer, path)
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from overnight.domain.bodies.carry import first_lacking
-from overnight.engine.lacks import LLAMA_CPP
+from overnight.engine.lacks import LLAMA_CPP, lacks_of_llama_cpp
+from overnight.engine.launch import llama_cpp
+from overnight.engine.model import read_model
 from overnight.engine.supervise import LocalEngine
+from tests.domain.bodies.examples import COMPLETIONS
 from tests.domain.bodies.test_carry import line
-from tests.engine.conftest import ask, chat
+from tests.engine.conftest import QUICK, ask, chat
+from tests.tiny_model import CHAT_TEMPLATE, write_tiny_model
 
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 PARTS: list[dict[str, Any]] = [
@@ -36,6 +45,19 @@ DROPPED: list[dict[str, Any]] = [
     {"allowed_token_ids": [65]},
     {"chat_template": "yes"},
 ]
+SHORT = {"type": "object", "properties": {"x": {"enum": ["a"]}}, "required": ["x"]}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": SHORT}} for name in ("f", "g")]
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+LISTED = "{% for tool in tools %}{{ tool.function.name + '\n' }}{% endfor %}"
+CALLS = (
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}{{ message.content or '' }}"
+    "{% for call in message.tool_calls or [] %}"
+    "{{ 'CALL ' + call.function.name + ' WITH ' + (call.function.arguments | tojson) + ' END\n' }}"
+    "{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+AT_ONCE = {"logit_bias": {"290": 100}}
+"""The tiny model ends its answer at once where it may."""
 
 
 async def test_it_fails_on_the_parts_and_tools_it_is_said_to_lack(engine: LocalEngine) -> None:
@@ -53,3 +75,80 @@ async def test_it_answers_as_if_the_fields_had_not_been_there(engine: LocalEngin
         reply = await ask(engine, "/v1/chat/completions", chat("hi", max_tokens=8, **more))
         assert reply.json()["choices"] == plain.json()["choices"], more
         assert first_lacking(line(more), LLAMA_CPP) is not None
+
+
+@pytest.fixture
+async def caller(tmp_path: Path) -> AsyncIterator[LocalEngine]:
+    """An engine whose model has a place for tools and for calls in its prompts."""
+    path = write_tiny_model(tmp_path / "caller.gguf", template=LISTED + CALLS)
+    async with LocalEngine(llama_cpp(read_model(path), slots=1, context_length=512, threads=1), pace=QUICK) as engine:
+        await engine.wait_ready()
+        yield engine
+
+
+async def prompt_of(engine: LocalEngine, *more: dict[str, Any], **fields: Any) -> str:
+    body = chat("hi", **fields)
+    body["messages"] += [*more, {"role": "user", "content": "go"}] if more else []
+    reply = await ask(engine, "/apply-template", body)
+    return str(reply.json()["prompt"])
+
+
+async def test_tools_are_left_out_of_a_prompt_without_a_place_for_them(
+    engine: LocalEngine, caller: LocalEngine
+) -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    heard = {"role": "tool", "tool_call_id": "1", "content": "x"}
+    plain = await prompt_of(engine)
+
+    assert await prompt_of(engine, tools=TOOLS) == plain
+    assert "f" not in (await prompt_of(engine, called)).replace("<|im", "")
+    assert {"tools", "tool_choice", "messages.tool", "messages.tool_calls"} <= engine.launch.lacks
+    assert (await prompt_of(caller, tools=TOOLS)).startswith("f\ng\n")
+    assert "CALL f" in await prompt_of(caller, called, heard, tools=TOOLS)
+    added = {"tools": TOOLS, "tool_choice": "required", "messages": [chat("hi")["messages"][0], called, heard]}
+    assert first_lacking(line(added), caller.launch.lacks) is None
+
+
+async def test_a_call_that_is_required_comes_and_a_named_one_may_not(caller: LocalEngine) -> None:
+    named = {"type": "function", "function": {"name": "g"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TOOLS[1]]}}
+    ends = {}
+    for choice in ("auto", "required", named, allowed):
+        body = chat("hi", max_tokens=60, tools=TOOLS, tool_choice=choice, **AT_ONCE)
+        reply = await ask(caller, "/v1/chat/completions", body)
+        is_lacking = first_lacking(line({"tool_choice": choice}), caller.launch.lacks) is not None
+        ends[json.dumps(choice)] = (reply.json()["choices"][0]["finish_reason"], is_lacking)
+
+    assert list(ends.values()) == [("stop", False), ("tool_calls", False), ("stop", True), ("stop", True)]
+
+
+@pytest.mark.parametrize(
+    ("template", "lacking"),
+    [
+        ("", {"tools", "messages.tool", "messages.tool_calls", "tool_choice", "parallel_tool_calls"}),
+        (CHAT_TEMPLATE, {"tools", "messages.tool", "messages.tool_calls", "tool_choice", "parallel_tool_calls"}),
+        (LISTED, {"tool_choice.required", "messages.tool_calls"}),
+        (LISTED + CALLS, set()),
+    ],
+)
+def test_what_a_template_has_no_place_for_is_lacking(template: str, lacking: set[str]) -> None:
+    assert lacks_of_llama_cpp(template) - LLAMA_CPP == lacking
+
+
+def test_a_template_that_is_passed_through_takes_the_place_of_the_models_own(tiny: Path) -> None:
+    own = llama_cpp(read_model(tiny), slots=1)
+    other = llama_cpp(read_model(tiny), slots=1, args=[f"--chat-template={LISTED + CALLS}"])
+
+    assert "tools" in own.lacks
+    assert "tools" not in other.lacks
+
+
+async def test_a_completion_of_text_has_no_echo_and_probabilities_in_another_form(engine: LocalEngine) -> None:
+    plain = await ask(engine, COMPLETIONS, {"prompt": "hi", "max_tokens": 2})
+    echoed = await ask(engine, COMPLETIONS, {"prompt": "hi", "max_tokens": 2, "echo": True})
+    likely = await ask(engine, COMPLETIONS, {"prompt": "hi", "max_tokens": 2, "logprobs": 2})
+
+    assert echoed.json()["choices"] == plain.json()["choices"]
+    assert "token_logprobs" not in likely.json()["choices"][0]["logprobs"]
+    for more in ({"echo": True}, {"logprobs": 2}, {"logprobs": 0}):
+        assert first_lacking(line(more, COMPLETIONS), engine.launch.lacks) is not None

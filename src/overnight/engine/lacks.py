@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _PARTS = ("image_url", "input_audio", "file", "audio_url", "video_url", "image_embeds", "refusal", "thinking")
 
 LLAMA_CPP: frozenset[str] = frozenset(
@@ -9,6 +11,16 @@ LLAMA_CPP: frozenset[str] = frozenset(
         # It answers 500 to media it has no projector for, and to tools that are not functions; 400 to other parts.
         *(f"messages.{part}" for part in _PARTS),
         "tools.custom",
+        "messages.custom",
+        # It calls whichever of all functions the model likes.
+        "tool_choice.function",
+        "tool_choice.custom",
+        "tool_choice.allowed_tools",
+        # It leaves out the call, or the name of the function.
+        "messages.function_call",
+        "messages.function",
+        # It gives them in the form that chats have.
+        "logprobs.number",
         # It answers as if these had not been there.
         "modalities.audio",
         "audio",
@@ -41,6 +53,8 @@ LLAMA_CPP: frozenset[str] = frozenset(
         "guided_grammar",
         "documents",
         "chat_template",
+        "messages.tools",
+        "echo.true",
         "suffix",
         "prompt_embeds",
         "dimensions",
@@ -51,7 +65,22 @@ LLAMA_CPP: frozenset[str] = frozenset(
         "return_prompt_text",
     }
 )
-"""Left out is what says nothing about the answer (`user`, `metadata`, `store`, `priority` …): it may come and go."""
+"""Of every model. Left out is what says nothing about the answer (`user`, `metadata`, `store`, `priority` …): it may
+come and go."""
+
+_WITHOUT_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "messages.tool", "messages.tool_calls"})
+_WITHOUT_CALLS = frozenset({"tool_choice.required", "messages.tool_calls"})
+
+
+def lacks_of_llama_cpp(template: str) -> frozenset[str]:
+    """What it lacks with a model of this chat template; where that is empty it has one of its own, without tools.
+
+    A prompt has of tools what the template writes. Without a form for calls in it, none can be made to come.
+    """
+    if not re.search(r"\btools\b", template):
+        return LLAMA_CPP | _WITHOUT_TOOLS
+    return LLAMA_CPP if "tool_calls" in template else LLAMA_CPP | _WITHOUT_CALLS
+
 
 VLLM: frozenset[str] = frozenset(
     {

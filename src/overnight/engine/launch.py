@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from overnight.engine import sizing
 from overnight.engine.count import Count, count_llama_cpp
-from overnight.engine.flags import LLAMA_CPP_OWN, check_flags
-from overnight.engine.lacks import LLAMA_CPP
+from overnight.engine.flags import LLAMA_CPP_OWN, check_flags, flag_value
+from overnight.engine.lacks import lacks_of_llama_cpp
 from overnight.engine.model import ModelFile
 from overnight.engine.pulse import Reading, read_llama_cpp
 
@@ -94,7 +94,7 @@ def llama_cpp(
         cause=_llama_cause,
         fatal=_llama_fatal,
         safe=_llama_safe,
-        lacks=LLAMA_CPP,
+        lacks=lacks_of_llama_cpp(flag_value(args, "chat-template") or model.template),
         pulse=read_llama_cpp,
         count=count_llama_cpp,
         refuses_exactly=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -54,6 +54,8 @@ class ModelFile:
     chat_template: bool
     pooling: bool = False
     """The file says how its vectors are pooled."""
+    template: str = field(default="", repr=False)
+    """The text of a GGUF file's chat templates."""
     is_gguf: bool = True
     """Else it is a Transformers model: a folder with `config.json`, weights and a tokenizer."""
 
@@ -131,6 +133,7 @@ def read_model(path: Path) -> ModelFile:
     stem = PART.sub("", path.stem)
     id_ = model_id(stem)
     template = header.get("tokenizer.chat_template")
+    texts = (template, header.get("tokenizer.chat_template.tool_use"))
     return ModelFile(
         path=path.resolve(),
         id=id_,
@@ -139,6 +142,7 @@ def read_model(path: Path) -> ModelFile:
         embedding=architecture in ENCODERS or pooling > 0,
         chat_template=isinstance(template, str) and bool(template),
         pooling=pooling > 0,
+        template="\n".join(text for text in texts if isinstance(text, str)),
     )
 
 

@@ -18,6 +18,8 @@ LEAST: dict[str, dict[str, Any]] = {
 
 FUNCTION = {"name": "look_up", "parameters": {"type": "object", "anything": [1]}, "strict": True}
 TOOL = {"type": "function", "function": FUNCTION}
+CUSTOM = {"type": "custom", "custom": {"name": "c", "format": {"type": "text"}}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"own": 1}]}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "a-b_1", "schema": {"x-own": 1}, "strict": None}}
 BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
@@ -64,8 +66,11 @@ GOOD: dict[str, list[dict[str, Any]]] = {
         {"messages": [USER, {"role": "function", "name": "look_up", "content": None}]},
         {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
         {"tools": [TOOL] * 128, "tool_choice": {"type": "function", "function": {"name": "look_up"}}},
-        {"tools": [{"type": "custom", "custom": {"name": "c", "format": {"type": "text"}}}]},
-        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"own": 1}]}}},
+        {"tools": [CUSTOM]},
+        {"tools": [TOOL], "tool_choice": ALLOWED},
+        {"tools": [TOOL, CUSTOM], "tool_choice": {"type": "custom", "custom": {"name": "c"}}},
+        {"tool_choice": "none"},
+        {"tools": [], "tool_choice": None},
         {"functions": [FUNCTION], "function_call": {"name": "look_up"}},
         {"response_format": {"type": "text"}},
         {"response_format": {"type": "json_object", "schema": {}}},
@@ -168,6 +173,9 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"tools": [{"type": "function", "function": FUNCTION | {"parameters": []}}]}, ".tools[0].function.parameters"),
         ({"tool_choice": "any"}, ".tool_choice"),
         ({"tool_choice": {"type": "function", "name": "f"}}, ".tool_choice.name"),
+        ({"tool_choice": "auto"}, ".tool_choice"),
+        ({"tools": [], "tool_choice": "required"}, ".tool_choice"),
+        ({"tools": None, "tool_choice": ALLOWED}, ".tool_choice"),
         ({"functions": []}, ".functions"),
         ({"response_format": "json"}, ".response_format"),
         ({"response_format": {"type": "xml"}}, ".response_format.type"),
@@ -222,3 +230,9 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
 }
 """What is added to the shortest body, and where the refusal points."""
+
+BEYOND_SCHEMAS: list[tuple[dict[str, Any], str]] = [
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, ".tool_choice.function.name"),
+    ({"tools": [TOOL], "tool_choice": {"type": "custom", "custom": {"name": "look_up"}}}, ".tool_choice.custom.name"),
+]
+"""Bad chats of which no schema can tell."""

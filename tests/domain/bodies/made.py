@@ -59,7 +59,29 @@ def _object(schema: Schema) -> st.SearchStrategy[dict[str, Any]]:
         needed |= {name: fields[name].filter(lambda value: value is not None) for name in one["required"]}
     if "then" in schema:
         needed["logprobs"] = st.just(True)
-    return _some(needed, {name: field for name, field in fields.items() if name not in needed})
+    made = _some(needed, {name: field for name, field in fields.items() if name not in needed})
+    return _with_choices(made, fields["tools"]) if "tool_choice" in fields else made
+
+
+@st.composite
+def _with_choices(draw: st.DrawFn, bodies: Any, tools: Any) -> dict[str, Any]:
+    """Chats that choose among tools that they have."""
+    body: dict[str, Any] = draw(bodies)
+    chosen = body.get("tool_choice")
+    if chosen in (None, "none"):
+        return body
+    body["tools"] = draw(tools.filter(bool))
+    names_a_tool(body) or body.pop("tool_choice")
+    return body
+
+
+def names_a_tool(body: dict[str, Any]) -> bool:
+    """Whether a tool that is chosen by name is there."""
+    match body.get("tool_choice"):
+        case {"type": ("function" | "custom") as kind}:
+            names = [tool[kind]["name"] for tool in body.get("tools") or () if tool["type"] == kind]
+            return body["tool_choice"][kind]["name"] in names
+    return True
 
 
 @st.composite

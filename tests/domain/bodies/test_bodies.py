@@ -10,7 +10,7 @@ import pytest
 from overnight.domain.bodies import BODIES
 from overnight.domain.lines import LineError, parse
 from overnight.domain.targets import TARGETS
-from tests.domain.bodies.examples import BAD, CHAT, GOOD, LEAST, USER
+from tests.domain.bodies.examples import BAD, BEYOND_SCHEMAS, CHAT, GOOD, LEAST, USER
 
 
 def line(url: str, **added: Any) -> bytes:
@@ -29,7 +29,8 @@ def test_what_the_apis_document_is_accepted(url: str, added: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("url", "added", "where"), [(url, added, where) for url, bodies in BAD.items() for added, where in bodies]
+    ("url", "added", "where"),
+    [(url, added, where) for url, bodies in [*BAD.items(), (CHAT, BEYOND_SCHEMAS)] for added, where in bodies],
 )
 def test_what_is_not_known_or_not_allowed_is_refused_by_its_name(url: str, added: dict[str, Any], where: str) -> None:
     with pytest.raises(LineError) as caught:

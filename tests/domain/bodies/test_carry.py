@@ -10,11 +10,12 @@ import pytest
 from overnight.domain.bodies import BODIES
 from overnight.domain.bodies.carry import first_lacking
 from overnight.engine.lacks import LLAMA_CPP
-from tests.domain.bodies.examples import CHAT, GOOD, LEAST, TOOL, USER, answers, says
+from tests.domain.bodies.examples import CALL, CHAT, COMPLETIONS, GOOD, LEAST, TOOL, USER, answers, says
 
 IMAGE = {"type": "image_url", "image_url": {"url": "u"}}
 CUSTOM = {"type": "custom", "custom": {"name": "c"}}
 TEXT = {"type": "text", "text": "image_url"}
+NAMED = {"type": "function", "function": {"name": "look_up"}}
 
 
 def line(added: dict[str, Any], url: str = CHAT) -> bytes:
@@ -31,6 +32,16 @@ def line(added: dict[str, Any], url: str = CHAT) -> bytes:
          "messages.image_url"),
         ({"tools": [TOOL, CUSTOM]}, "tools[1]", "tools.custom"),
         ({"modalities": ["text", "audio"]}, "modalities[1]", "modalities.audio"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice", "tool_choice.required"),
+        ({"tools": [TOOL], "tool_choice": NAMED}, "tool_choice", "tool_choice.function"),
+        (answers(tool_calls=[CALL]), "messages[1].tool_calls", "messages.tool_calls"),
+        (answers(tool_calls=[CALL, CUSTOM | {"id": "c"}]), "messages[1].tool_calls[1]", "messages.custom"),
+        (answers(function_call={"name": "f", "arguments": "{}"}), "messages[1].function_call",
+         "messages.function_call"),
+        ({"messages": [USER, {"role": "tool", "tool_call_id": "a", "content": "x"}]}, "messages[1]", "messages.tool"),
+        ({"messages": [USER, {"role": "system", "content": "x", "tools": [TOOL]}]}, "messages[1].tools",
+         "messages.tools"),
+        ({"echo": True}, "echo", "echo.true"),
     ],
 )  # fmt: skip
 def test_what_a_route_lacks_is_found_with_its_place(added: dict[str, Any], where: str, lacks: str) -> None:
@@ -42,6 +53,7 @@ def test_what_a_route_lacks_is_found_with_its_place(added: dict[str, Any], where
     "added",
     [
         {"guided_json": None, "tools": None, "modalities": None},
+        {"tools": [], "bad_words": [], "echo": False, "logprobs": True},
         {"tools": [TOOL], "modalities": ["text"], "user": "guided_json"},
         says(TEXT),
         answers(content=None, tool_calls=[]),
@@ -49,6 +61,13 @@ def test_what_a_route_lacks_is_found_with_its_place(added: dict[str, Any], where
 )
 def test_what_is_null_or_only_looks_like_it_is_carried(added: dict[str, Any]) -> None:
     assert first_lacking(line(added), LLAMA_CPP) is None
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_probabilities_are_told_apart_by_how_they_are_asked_for(number: int) -> None:
+    asked = line({"logprobs": number}, COMPLETIONS)
+    assert first_lacking(asked, frozenset({"logprobs.number"})) == ("logprobs", "logprobs.number")
+    assert first_lacking(line({"logprobs": True}), frozenset({"logprobs.number"})) is None
 
 
 @pytest.mark.parametrize(("url", "added"), [(url, added) for url, bodies in GOOD.items() for added in bodies])

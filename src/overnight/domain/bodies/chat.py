@@ -87,6 +87,27 @@ _NO_PROBABILITIES = Wrong(".top_logprobs", "needs 'logprobs' to be true")
 _ASKS = {"required": ["top_logprobs"], "properties": {"top_logprobs": {"type": "integer", "minimum": 1}}}
 _HAS = {"required": ["logprobs"], "properties": {"logprobs": {"const": True}}}
 
+_NO_TOOLS = Wrong(".tool_choice", "needs 'tools' to choose from")
+_NO_CHOICE = {"not": {"enum": ["none", None]}}
+_CHOOSES = {"required": ["tool_choice"], "properties": {"tool_choice": _NO_CHOICE}}
+_HAS_TOOLS = {"required": ["tools"], "properties": {"tools": {"type": "array", "minItems": 1}}}
+
+
+def _check_choice(value: dict[str, Any]) -> Wrong | None:
+    """A choice needs tools, and a tool that it names must be one of them, which no JSON Schema can say."""
+    chosen, tools = value.get("tool_choice"), value.get("tools")
+    if chosen is None or chosen == "none":
+        return None
+    if not tools:
+        return _NO_TOOLS
+    kind = "" if isinstance(chosen, str) else chosen["type"]
+    if kind not in ("function", "custom"):
+        return None
+    name = chosen[kind]["name"]
+    if any(tool["type"] == kind and tool[kind]["name"] == name for tool in tools):
+        return None
+    return Wrong(f".tool_choice.{kind}.name", "is the name of none of the 'tools'")
+
 
 def _chat(fields: dict[str, Kind]) -> Kind:
     known = body(fields, needs=("model", "messages"))
@@ -95,9 +116,10 @@ def _chat(fields: dict[str, Kind]) -> Kind:
         found = known.check(value)
         if found is None and value.get("top_logprobs") and value.get("logprobs") is not True:
             return _NO_PROBABILITIES
-        return found
+        return found or _check_choice(value)
 
-    return Kind(check, known.schema | {"if": _ASKS, "then": _HAS}, known.is_called, known.takes)
+    agree = {"if": _ASKS, "then": _HAS, "allOf": [{"if": _CHOOSES, "then": _HAS_TOOLS}]}
+    return Kind(check, known.schema | agree, known.is_called, known.takes)
 
 
 CHAT = _chat(FIELDS)
