@@ -70,8 +70,9 @@ def _with_choices(draw: st.DrawFn, bodies: Any, tools: Any) -> dict[str, Any]:
     chosen = body.get("tool_choice")
     if chosen in (None, "none"):
         return body
-    body["tools"] = draw(tools.filter(bool))
-    names_a_tool(body) or body.pop("tool_choice")
+    body["tools"] = body.get("tools") or draw(tools)
+    if not body["tools"] or not names_a_tool(body):
+        body.pop("tool_choice")
     return body
 
 
