@@ -51,6 +51,9 @@ def as_refused(came: Reply | Broken, tried: Try) -> Refused:
         return Refused(_STATUS_OF.get(code, 502), tried.message, "server_error", None, code, retry_after)
     # A redirect or another 2xx with an error is nothing that a client should follow or believe.
     status = came.status if came.status >= 400 else 502
+    is_too_long = code == "context_length_exceeded"
+    if is_too_long:
+        status = tried.status or status
     told = _fields(came.body)
     complaint = read_complaint(told)
     inner = told.get("error")
@@ -58,10 +61,10 @@ def as_refused(came: Reply | Broken, tried: Try) -> Refused:
     kind, param, named = fields.get("type"), fields.get("param"), fields.get("code")
     return Refused(
         status,
-        complaint.message if complaint.message and code != "context_length_exceeded" else tried.message,
-        kind if isinstance(kind, str) and kind else _KINDS.get(status, _kind_of(status)),
+        complaint.message if complaint.message and not is_too_long else tried.message,
+        kind if isinstance(kind, str) and kind and status == came.status else _KINDS.get(status, _kind_of(status)),
         param if isinstance(param, str) else None,
-        named if isinstance(named, str) and named and code != "context_length_exceeded" else code,
+        named if isinstance(named, str) and named and not is_too_long else code,
         retry_after,
     )
 

@@ -129,6 +129,8 @@ def _read_failure(reply: Reply, status: int, value: object, local_engine: bool, 
     error_body, usage = error_value(reply.body), read_usage(value)
     if complaint.is_about_context and status in _CONTEXT_STATUSES:
         told = _tell_lengths(complaint)
+        # llama.cpp calls an input that is too long to embed an error of its own.
+        status = 400 if status == 500 else status
         return Try(status=status, code="context_length_exceeded", message=told, error_body=error_body, usage=usage)
     if status == 503 and "model_queued" in complaint.names:
         return Try(
