@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from overnight.catalog.from_settings import engines_of, fetch_models
 from overnight.cli.hosting import settings
+from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.engine import choose
 from overnight.engine.names import Engine
@@ -68,6 +70,18 @@ def test_two_models_that_requests_could_not_tell_apart_are_refused(tmp_path: Pat
 
     with pytest.raises(Unusable, match="would both be called same"):
         engines_of(Settings(tmp_path, models=(str(tmp_path / "a"), str(tmp_path / "b"))))
+
+
+def test_a_context_beyond_the_models_own_is_told_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(events, "tell", lambda event, **facts: told.append({"event": event, **facts}))
+    model = write_tiny_model(tmp_path / "m.gguf")
+
+    engines_of(Settings(tmp_path, models=(str(model),), context_length=4_096))
+
+    assert [(one["event"], one["model"]) for one in told] == [("engine_cut", "m")]
+    assert "4,096" in told[0]["reason"]
+    assert "2,048" in told[0]["reason"]
 
 
 def test_models_are_looked_up_before_anything_starts_and_only_where_they_run(tmp_path: Path) -> None:

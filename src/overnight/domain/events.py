@@ -52,6 +52,7 @@ FACTS = {
     "route_up": _Fact(logging.INFO, "a model server can be used"),
     "models_listed": _Fact(logging.INFO, "a model server listed its models"),
     "engine_starting": _Fact(logging.INFO, "the local engine is starting"),
+    "engine_cut": _Fact(logging.WARNING, "a local engine gets less than was asked for or than its model could use"),
     "engine_ready": _Fact(logging.INFO, "the local engine is ready"),
     "engine_down": _Fact(logging.WARNING, "the local engine is down and will be started again"),
     "database_lost": _Fact(logging.WARNING, "the database cannot be reached"),

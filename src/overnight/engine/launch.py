@@ -16,6 +16,7 @@ from overnight.engine import sizing
 from overnight.engine.count import Count, count_llama_cpp
 from overnight.engine.flags import LLAMA_CPP_OWN, check_flags, flag_value
 from overnight.engine.lacks import lacks_of_llama_cpp
+from overnight.engine.memory import available_memory
 from overnight.engine.model import ModelFile
 from overnight.engine.pulse import Reading, read_llama_cpp
 
@@ -51,6 +52,8 @@ class Launch:
     """What one slot has computed of a prompt serves all others, too."""
     count: Count | None = None
     """How it is asked for the length of a prompt; None: it cannot be."""
+    notes: tuple[str, ...] = ()
+    """What is less than was asked for or than the model could do, and why, a sentence each."""
     refuses_exactly: bool = False
     """A prompt too long for its context is refused before it is computed, with both numbers."""
 
@@ -63,24 +66,23 @@ def llama_cpp(
     threads: int | None = None,
     cores: int | None = None,
     host_cache: int = HOST_CACHE_MIB,
+    memory: int | None = None,
     args: Sequence[str] = (),
 ) -> Launch:
     """llama.cpp through the package xllamacpp; what is left out fits the machine and the model.
 
-    `context_length` is tokens for one slot. `cores` stands in for the cores of this machine.
+    `context_length` is tokens for one slot. `cores` stands in for the cores of this machine, and `memory` (bytes) for
+    what it could still give.
     `host_cache` is MiB of prompts that are kept when their slot is given to another one. `args` are flags of
     llama.cpp. EngineError for one that is not to be passed.
     """
     check_flags("llama.cpp", args, LLAMA_CPP_OWN)
     cores = cores or sizing.available_cores()
-    slots = slots or sizing.default_slots(cores)
-    context_length = context_length or sizing.default_context(model.context_length, model.embedding)
-    # Beyond what the model was trained for the engine would take the memory and not use it.
-    context_length = min(context_length, model.context_length or context_length)
+    size, notes = _size(model, slots, context_length, cores, memory)
     # With -P a file in the current folder cannot take the place of a module.
     command = [sys.executable, "-P", "-m", "overnight.engine.llama_server", "--model", str(model.path)]
     command += ["--name", model.id, "--host-cache", str(host_cache)]
-    command += ["--slots", str(slots), "--context", str(context_length)]
+    command += ["--slots", str(size.slots), "--context", str(size.context)]
     command += ["--threads", str(threads or sizing.default_threads(cores))]
     if model.embedding:
         command += ["--embedding"]
@@ -89,16 +91,43 @@ def llama_cpp(
     return Launch(
         model=model,
         command=tuple(command),
-        slots=slots,
-        context_length=context_length,
+        slots=size.slots,
+        context_length=size.context,
         cause=_llama_cause,
         fatal=_llama_fatal,
         safe=_llama_safe,
         lacks=lacks_of_llama_cpp(flag_value(args, "chat-template") or model.template),
         pulse=read_llama_cpp,
         count=count_llama_cpp,
+        notes=notes,
         refuses_exactly=True,
     )
+
+
+def _size(
+    model: ModelFile, slots: int | None, context: int | None, cores: int, memory: int | None
+) -> tuple[sizing.Size, tuple[str, ...]]:
+    memory = available_memory() if memory is None else memory
+    # Beyond what the model was trained for the engine would take the memory and not use it.
+    own = model.context_length or context or sizing.SHORT_CONTEXT
+    wanted = sizing.Size(slots or sizing.default_slots(cores), min(context or own, own))
+    size = sizing.fit(model.cost, wanted, memory, fix_slots=slots is not None, fix_context=context is not None)
+    notes = beyond_own(model, context)
+    if size != wanted:
+        had = "an unknown size" if memory is None else f"{memory / (1 << 20):,.0f} MiB"
+        notes += (
+            f"{wanted.slots} slots of {wanted.context:,} tokens do not fit into free memory of {had}: it gets"
+            f" {size.slots} of {size.context:,}. --max-context-length and --engine-slots say otherwise.",
+        )
+    return size, notes
+
+
+def beyond_own(model: ModelFile, context: int | None) -> tuple[str, ...]:
+    """What is to be told of a context that was asked for."""
+    own = model.context_length
+    if context is None or own is None or context <= own:
+        return ()
+    return (f"--max-context-length asks for {context:,} tokens; the model was made for {own:,} and gets these.",)
 
 
 def _llama_cause(line: str) -> str | None:

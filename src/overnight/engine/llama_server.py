@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 
 from overnight.engine.llama_flags import UnknownFlagError, set_flags
 from overnight.engine.parent import die_with_parent, exit_when_input_ends, private_output, tell
+from overnight.engine.sizing import CONTEXT_STEP
 
 SPARE_THREADS = 32
-CONTEXT_STEP = 256
-"""The engine rounds the context of a slot up to a multiple of this."""
 ERRORS_ONLY = 1
 """At this verbosity llama.cpp says why a load fails and nothing about requests that go well."""
 

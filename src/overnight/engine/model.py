@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import Distribution
 from pathlib import Path
 
+from overnight.engine.cost import Cost, read_cost
 from overnight.engine.errors import EngineError
 from overnight.engine.gguf_header import Value, read_gguf_header
 from overnight.engine.hub import fetch, is_hub_id
@@ -56,6 +58,7 @@ class ModelFile:
     """The file says how its vectors are pooled."""
     template: str = field(default="", repr=False)
     """The text of a GGUF file's chat templates."""
+    cost: Cost = field(default_factory=Cost)
     is_gguf: bool = True
     """Else it is a Transformers model: a folder with `config.json`, weights and a tokenizer."""
 
@@ -133,17 +136,26 @@ def read_model(path: Path) -> ModelFile:
     stem = PART.sub("", path.stem)
     id_ = model_id(stem)
     template = header.get("tokenizer.chat_template")
+    embedding = architecture in ENCODERS or pooling > 0
     texts = (template, header.get("tokenizer.chat_template.tool_use"))
     return ModelFile(
         path=path.resolve(),
         id=id_,
         aliases=_aliases(id_, WEIGHT_TYPE.sub("", stem), stem, header.get("general.name")),
         context_length=_whole(header.get(f"{architecture}.context_length")) or None,
-        embedding=architecture in ENCODERS or pooling > 0,
+        embedding=embedding,
         chat_template=isinstance(template, str) and bool(template),
         pooling=pooling > 0,
         template="\n".join(text for text in texts if isinstance(text, str)),
+        cost=read_cost(header, architecture, _size(path), embeds=embedding, encodes=architecture in ENCODERS),
     )
+
+
+def _size(path: Path) -> int:
+    """Bytes of a model's file, or of all files that it lies in."""
+    part = PART.search(path.stem)
+    files = path.parent.glob(f"{glob.escape(path.stem[: part.start()])}-*.gguf") if part else [path]
+    return sum(file.stat().st_size for file in files)
 
 
 def model_id(stem: str) -> str:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from overnight.engine.cost import Cost
+
 MOST_SLOTS = 16
-LONGEST_CONTEXT = 4_096
-LONGEST_EMBEDDING_CONTEXT = 2_048
+SHORT_CONTEXT = 4_096
+"""Tokens that a context has where nothing else is known."""
+LEAST_CONTEXT = 512
+CONTEXT_STEP = 256
+"""The engine rounds the context of a slot up to a multiple of this."""
+PARTS_OF_MEMORY = 2
+"""Of what the weights leave, one such part is for contexts; the rest is for prompts kept beside them and all else."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -44,11 +52,38 @@ def default_slots(cores: int) -> int:
     return max(1, min(MOST_SLOTS, 2 * cores))
 
 
-def default_context(model_context: int | None, embedding: bool) -> int:
-    """Tokens of one request's context, prompt and answer together.
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What an engine gets: slots, and tokens of context for each."""
 
-    The engine takes memory for all slots' contexts at its start, so the model's own length is only used up
-    to a limit; embedding models compute a whole input at once, which costs its length squared.
+    slots: int
+    context: int
+
+
+def fit(cost: Cost, wanted: Size, memory: int | None, *, fix_slots: bool = False, fix_context: bool = False) -> Size:
+    """What is wanted, or what fits into a share of so many bytes of memory.
+
+    The engine takes the memory of all contexts at its start. Contexts are cut before slots, but not below
+    `SHORT_CONTEXT` while slots can be spared. What is fixed was asked for, and stays. Without knowing the memory,
+    contexts are short.
     """
-    longest = LONGEST_EMBEDDING_CONTEXT if embedding else LONGEST_CONTEXT
-    return min(model_context or longest, longest)
+    if memory is None:
+        return wanted if fix_context else replace(wanted, context=min(wanted.context, SHORT_CONTEXT))
+    share = cost.weights + max(0, memory - cost.weights) // PARTS_OF_MEMORY
+    least = wanted.context if fix_context else min(wanted.context, SHORT_CONTEXT)
+    slots = wanted.slots
+    # Slots that keep nothing of a prompt cost nothing.
+    while slots > 1 and cost.token and not fix_slots and cost.of(slots, least) > share:
+        slots -= 1
+    return Size(slots, wanted.context if fix_context else _longest(cost, slots, wanted.context, share))
+
+
+def _longest(cost: Cost, slots: int, wanted: int, share: int) -> int:
+    if cost.of(slots, wanted) <= share:
+        return wanted
+    fitting, beyond = 0, wanted // CONTEXT_STEP + 1
+    while beyond - fitting > 1:
+        middle = (fitting + beyond) // 2
+        fits = cost.of(slots, middle * CONTEXT_STEP) <= share
+        fitting, beyond = (middle, beyond) if fits else (fitting, middle)
+    return min(wanted, max(LEAST_CONTEXT, fitting * CONTEXT_STEP))

@@ -12,7 +12,7 @@ from overnight.engine.count import count_vllm
 from overnight.engine.errors import EngineError
 from overnight.engine.flags import VLLM_OWN, check_flags, flag_name, flag_value
 from overnight.engine.lacks import VLLM
-from overnight.engine.launch import Launch
+from overnight.engine.launch import Launch, beyond_own
 from overnight.engine.model import ModelFile
 from overnight.engine.pulse import read_vllm
 
@@ -81,6 +81,7 @@ def vllm(
         grace=GRACE,
         slots_share_cache=True,
         count=count_vllm,
+        notes=beyond_own(model, context_length),
     )
 
 
