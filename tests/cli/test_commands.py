@@ -31,6 +31,33 @@ def test_submit_prints_the_id_and_watch_follows_it_to_its_end(shell: Shell, tmp_
     assert "overnight results" in err
 
 
+def test_a_file_with_problems_is_refused_with_them_and_the_others_are_handed_over(shell: Shell, tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad.jsonl", [chat("a", "hi"), *(chat("a", "again") for _ in range(22))])
+    good = write(tmp_path / "good.jsonl", [chat("a", "hi")])
+    before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
+
+    code, _, err = shell("submit", bad)
+    after = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
+    both, out, _ = shell("submit", bad, good)
+
+    assert (code, both) == (1, 1)
+    for told in ("bad.jsonl was refused", "22 problems", "duplicate_custom_id", "and 2 more"):
+        assert told in err
+    assert before == after
+    assert shell.service.wait(out.strip())["request_counts"]["total"] == 1
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_a_file_whose_batch_is_refused_does_not_stay_on_the_server(shell: Shell, tmp_path: Path, command: str) -> None:
+    words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
+    before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
+
+    code, _, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--window", "500h", *words)
+
+    assert (code, "168h" in err) == (3, True)
+    assert shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1] == before
+
+
 def test_watch_ends_with_1_where_a_request_was_not_answered(shell: Shell, tmp_path: Path) -> None:
     batch = submitted(shell, tmp_path, [chat("bad", "[status 400] no")])
 
@@ -118,7 +145,7 @@ def test_what_a_batch_has_left_is_retried_and_the_batch_deleted(shell: Shell, tm
 
 
 def test_show_lists_the_problems_of_a_refused_file(shell: Shell, tmp_path: Path) -> None:
-    batch = submitted(shell, tmp_path, [chat("a", "hi"), chat("a", "again")])
+    batch = shell.service.submit([chat("a", "hi"), chat("a", "again")])
     shell.service.wait(batch)
 
     _, out, _ = shell("show", batch)

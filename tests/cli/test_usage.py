@@ -27,6 +27,17 @@ from overnight.cli.app import run
             "run in.jsonl -o x --server http://",
             "--server: 'http://' is no address of a server, such as http://127.0.0.1:10900.",
         ),
+        ("submit --window 1d nowhere.jsonl", "--window: '1d' is no number of hours, such as 24h."),
+        ("run in.jsonl -o x --window 0h", "--window: '0h' is no number of hours, such as 24h."),
+        (
+            "submit --endpoint /v1/foo nowhere.jsonl",
+            "--endpoint: '/v1/foo' is none of /v1/chat/completions, /v1/completions, /v1/embeddings.",
+        ),
+        (
+            "list --status foo",
+            "--status: 'foo' is none of validating, in_progress, finalizing, completed, expired, failed, cancelling,"
+            " cancelled.",
+        ),
         ("settings set BATCH_ENABLED maybe", "BATCH_ENABLED must be on or off, not 'maybe'."),
     ],
 )

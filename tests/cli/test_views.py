@@ -195,7 +195,7 @@ def test_files_are_listed_shown_downloaded_and_deleted(shell: Shell, tmp_path: P
 
 
 def test_a_file_with_problems_says_so_when_it_is_shown(shell: Shell, tmp_path: Path) -> None:
-    one = finished(shell, tmp_path, chat("a", "x"), chat("a", "y"))
+    one = shell.service.submit([chat("a", "x"), chat("a", "y")])
     file = shell.service.get(f"/v1/batches/{one}")["input_file_id"]
 
     _, out, said = shell("files", "show", file)

@@ -11,6 +11,7 @@ import typer
 from overnight.cli import output
 from overnight.cli.connect import Json, Server, client
 from overnight.cli.parameters import check_output
+from overnight.cli.show import problems
 
 FileId = Annotated[str, typer.Argument(metavar="FILE", help="Id of the file, as `overnight files list` shows it.")]
 
@@ -74,10 +75,10 @@ def _describe(file: dict[str, Any]) -> None:
         ("kept until", output.moment(file.get("expires_at"))),
     ]
     output.facts(rows)
-    problems = file.get("problems")
-    if problems:
-        output.say(f"{problems['count']:,} problems; a batch of this file would be refused. The first:")
-        output.table(("LINE", "CODE", "PROBLEM"), ((p["line"], p["code"], p["message"]) for p in problems["first"]))
+    found = file.get("problems")
+    if found:
+        output.say(f"{found['count']:,} problems; a batch of this file would be refused. The first:")
+        problems(found["first"])
 
 
 @app.command("download")

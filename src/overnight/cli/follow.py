@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from overnight.cli import output
 from overnight.cli.job import AGAIN, MARK, Job, Task
 from overnight.cli.progress import Bars, Counts, stage_of
 from overnight.client import AsyncClient
-from overnight.client.errors import ConnectionFailed, ServerFault, TooManyRequests
+from overnight.client.errors import ApiError, ConnectionFailed, OvernightError, ServerFault, TooManyRequests
 from overnight.domain.errors import Unusable
 from overnight.domain.states import FINAL
 
@@ -154,15 +155,19 @@ class Following:
     async def _create(self, task: Task) -> Batch:
         stored = await self._client.upload_file(task.input.path)
         marks = {MARK: task.mark, "file": task.input.name[:512], **({AGAIN: "yes"} if self._job.again else {})}
-        batch: Batch = await self._patiently(
-            self._client.create_batch,
-            input_file_id=stored["id"],
-            endpoint=task.endpoint,
-            completion_window=self._job.window,
-            metadata=marks,
-            **self._job.defaults,
-        )
-        return batch
+        try:
+            return await self._patiently(
+                self._client.create_batch,
+                input_file_id=stored["id"],
+                endpoint=task.endpoint,
+                completion_window=self._job.window,
+                metadata=marks,
+                **self._job.defaults,
+            )
+        except ApiError:
+            with suppress(OvernightError):
+                await self._client.delete_file(stored["id"])
+            raise
 
     async def _patiently(self, call: Any, *given: Any, **named: Any) -> Batch:
         """Make a batch; while others of this job fill the server, wait for these."""

@@ -11,12 +11,23 @@ from overnight.cli.connect import Json, Server, client
 from overnight.domain.states import Status
 
 
+def _read_status(given: str | None) -> str | None:
+    if given is not None and given not in set(Status):
+        raise typer.BadParameter(f"{given!r} is none of {', '.join(Status)}.")
+    return given
+
+
 def list_(
     server: Server = None,
     limit: Annotated[int, typer.Option(min=1, max=100, help="How many, newest first.")] = 20,
     status: Annotated[
         str | None,
-        typer.Option(metavar="STATUS", help="Only batches of this status.", autocompletion=lambda: list(Status)),
+        typer.Option(
+            metavar="STATUS",
+            help="Only batches of this status.",
+            autocompletion=lambda: list(Status),
+            callback=_read_status,
+        ),
     ] = None,
     find: Annotated[
         str | None,

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from overnight.domain.errors import Unusable
-from overnight.domain.targets import TARGETS
+from overnight.domain.targets import ENDPOINTS, TARGETS
+
+_WINDOW = re.compile(r"[1-9][0-9]{0,5}h|none")
+
+
+def _read_endpoint(given: str | None) -> str | None:
+    if given is not None and given not in TARGETS:
+        raise typer.BadParameter(f"{given!r} is none of {ENDPOINTS}.")
+    return given
+
+
+def _read_window(given: str) -> str:
+    # How long it may be is the server's to say.
+    if not _WINDOW.fullmatch(given):
+        raise typer.BadParameter(f"{given!r} is no number of hours, such as 24h.")
+    return given
+
 
 Endpoint = Annotated[
     str | None,
@@ -18,9 +35,12 @@ Endpoint = Annotated[
         metavar="PATH",
         help="What the requests are for. (default: the url of the file's first line)",
         autocompletion=lambda: list(TARGETS),
+        callback=_read_endpoint,
     ),
 ]
-Window = Annotated[str, typer.Option(metavar="<n>h", help="How long the batch may start its requests.")]
+Window = Annotated[
+    str, typer.Option(metavar="<n>h", help="How long the batch may start its requests.", callback=_read_window)
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(

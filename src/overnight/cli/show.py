@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -47,18 +48,19 @@ def describe(batch: dict[str, Any]) -> None:
     if batch.get("error"):
         rows.append(("error", batch["error"]["message"]))
     output.facts(rows)
-    problems(batch)
+    problems_of(batch)
 
 
-def problems(batch: dict[str, Any], *, to: Console = output.people) -> None:
+def problems(found: Sequence[dict[str, Any]], *, to: Console = output.people) -> None:
+    """Print what is wrong with the lines of a file."""
+    output.table(("LINE", "CODE", "PROBLEM"), ((p["line"], p["code"], p["message"]) for p in found), to=to)
+
+
+def problems_of(batch: dict[str, Any], *, to: Console = output.people) -> None:
     """Print what is wrong with a batch's input, where something is."""
     found = (batch.get("errors") or {}).get("data") or []
     if not found:
         return
-    output.table(
-        ("LINE", "CODE", "PROBLEM"),
-        ((p["line"], p["code"], p["message"]) for p in found[:PROBLEMS_SHOWN]),
-        to=to,
-    )
+    problems(found[:PROBLEMS_SHOWN], to=to)
     if len(found) > PROBLEMS_SHOWN:
         output.say(f"… and {len(found) - PROBLEMS_SHOWN:,} more; `overnight show --json {batch['id']}` lists them.")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from overnight.cli import output
 from overnight.cli.follow import Course, total
 from overnight.cli.job import Job
-from overnight.cli.show import problems
+from overnight.cli.show import problems_of
 
 
 def tell(job: Job, courses: Sequence[Course], written: Collection[Path]) -> None:
@@ -41,7 +41,7 @@ def _complain(course: Course) -> None:
         output.complain(
             f"{course.task.input.name} was refused, and nothing of it has run. Correct it and give the command again."
         )
-        problems(batch, to=output.aside)
+        problems_of(batch, to=output.aside)
     elif batch["status"] != "completed":
         why = (batch["error"] or {}).get("message") or f"The batch ended {batch['status']}."
         output.complain(
