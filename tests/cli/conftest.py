@@ -32,11 +32,14 @@ class Shell:
     def __init__(self, service: Served, capfd: pytest.CaptureFixture[str]) -> None:
         self.service = service
         self.capfd = capfd
+        self.said: list[str] = []
+        """The lines that the last command wrote to standard error."""
 
     def __call__(self, *words: str | Path) -> tuple[int, str, str]:
         self.capfd.readouterr()
         code = run([*map(str, words), "--server", self.service.url])
         out, err = self.capfd.readouterr()
+        self.said = err.splitlines()
         return code, out, " ".join(err.split())
 
 

@@ -123,6 +123,25 @@ def test_requests_come_from_standard_input(run: Run, tmp_path: Path, monkeypatch
     assert sorted(names(tmp_path / "out")) == ["i-0", "i-1", "i-2"]
 
 
+def test_results_go_to_standard_output_and_all_else_beside_it(run: Run, witness: Witness, tmp_path: Path) -> None:
+    file = write(tmp_path, [chat(f"o-{i}", f"printed {i}") for i in range(3)])
+
+    code, out, said = run(file, "-o", "-")
+    again, same, said_again = run(file, "-o", "-")
+
+    assert (code, again) == (0, 0), said
+    assert sorted(json.loads(line)["custom_id"] for line in out.splitlines()) == ["o-0", "o-1", "o-2"]
+    assert "3 of 3 answered." in said
+    assert (same, "Nothing is left to do" in said_again) == (out, True)
+    assert seen(witness, [f"printed {i}" for i in range(3)]) == [1, 1, 1]
+
+
+def test_what_is_said_after_the_progress_has_a_line_of_its_own(run: Run, shell: Shell, tmp_path: Path) -> None:
+    run(write(tmp_path, [chat("a", "own line")]), "-o", tmp_path / "out")
+
+    assert any(line.startswith("1 of 1 answered") for line in shell.said)
+
+
 def test_parameters_reach_the_model_where_a_request_says_nothing(run: Run, witness: Witness, tmp_path: Path) -> None:
     lines = [chat("silent", "param silent"), chat("own", "param own", temperature=0.9)]
 

@@ -16,7 +16,7 @@ import typer
 
 from overnight.cli import output
 
-STDIN = "-"
+STDIN = STDOUT = "-"
 
 Files = Annotated[
     list[str],

@@ -46,6 +46,8 @@ class Job:
     overwrite: bool
     retry_failed: bool
     ordered: bool
+    is_printed: bool = False
+    """The output is a file only until it is whole; then it goes to standard output."""
 
     @property
     def outputs(self) -> dict[Path, list[Task]]:
@@ -56,8 +58,12 @@ class Job:
         return found
 
 
-def tasks_of(inputs: Sequence[Input], out: Path, endpoint: str | None, defaults: dict[str, Any]) -> tuple[Task, ...]:
+def tasks_of(
+    inputs: Sequence[Input], out: Path, endpoint: str | None, defaults: dict[str, Any], known_as: str | None = None
+) -> tuple[Task, ...]:
     """The tasks of a job. Results go to the file `out`, or into the folder `out`, to a file for each input.
+
+    By `known_as` the output is known again on a later day, where it is not by its path.
 
     Raises Unusable where they cannot go there, and for a file that names no endpoint.
     """
@@ -73,7 +79,7 @@ def tasks_of(inputs: Sequence[Input], out: Path, endpoint: str | None, defaults:
     found: list[Task] = []
     copies: Counter[str] = Counter()
     for given, path, named in zip(inputs, outputs, endpoints, strict=True):
-        mark = mark_of(given.path, path, named, defaults)
+        mark = mark_of(given.path, known_as or str(path.absolute()), named, defaults)
         copies[mark] += 1
         if copies[mark] > 1:
             # A copy of another input is a task of its own: whoever names both wants both answered.
@@ -101,13 +107,13 @@ def only_one(data_dir: Path, tasks: Sequence[Task]) -> Iterator[None]:
         yield
 
 
-def mark_of(file: Path, output: Path, endpoint: str, defaults: dict[str, Any]) -> str:
+def mark_of(file: Path, output: str, endpoint: str, defaults: dict[str, Any]) -> str:
     """The mark of a task: the same for the same input, output file, endpoint and defaults, on any later day."""
     digest = hashlib.sha256()
     with file.open("rb") as source:
         while piece := source.read(MIB):
             digest.update(piece)
-    rest = json.dumps([str(output.absolute()), endpoint, defaults], sort_keys=True)
+    rest = json.dumps([output, endpoint, defaults], sort_keys=True)
     digest.update(rest.encode())
     return digest.hexdigest()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -50,6 +52,13 @@ def as_json(value: object) -> None:
 def as_line(value: object) -> None:
     """Print one JSON document as a line, at once."""
     sys.stdout.write(json.dumps(value, ensure_ascii=not is_unicode(sys.stdout)) + "\n")
+    sys.stdout.flush()
+
+
+def print_file(path: Path) -> None:
+    """Write a file to standard output as it is."""
+    with path.open("rb") as source:
+        shutil.copyfileobj(source, sys.stdout.buffer)
     sys.stdout.flush()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
+import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,5 +116,10 @@ def check_output(path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise Unusable(f"The folder {folder} does not exist.")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise Unusable(f"The folder {folder} cannot be written to.")
+    # Rights don't tell everything: only a file that is made shows that the results can be gathered beside `path`.
+    trial = folder / f".{path.name}.{secrets.token_hex(19)}.part"
+    try:
+        trial.touch(exist_ok=False)
+        trial.unlink()
+    except OSError as e:
+        raise Unusable(f"{path} cannot be written: {e.strerror}. Name another file for the results.") from None

@@ -137,3 +137,6 @@ def bars() -> Iterator[Bars]:
             yield line
         finally:
             line.is_over = True
+    if not aside.is_terminal:
+        # There the end of the line is left open.
+        aside.line()

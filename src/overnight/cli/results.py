@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -37,8 +35,6 @@ def results(
             if not c.write_results(found, path, errors=errors, ordered=ordered):
                 raise Unusable(f"{batch} ended {found['status']} and left no results. See: overnight show {batch}")
             if out is None:
-                with path.open("rb") as source:
-                    shutil.copyfileobj(source, sys.stdout.buffer)
-                sys.stdout.flush()
+                output.print_file(path)
             else:
                 output.say(f"{output.counts(found)} written to {out}")

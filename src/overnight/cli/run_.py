@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -18,7 +19,7 @@ from overnight.cli.connect import Json, checked_address
 from overnight.cli.follow import Course, Following, stage, total
 from overnight.cli.gather import write_answers
 from overnight.cli.hosting import hosted
-from overnight.cli.inputs import Files, read_inputs
+from overnight.cli.inputs import STDOUT, Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
 from overnight.cli.progress import bars
@@ -43,7 +44,8 @@ Out = Annotated[
         "--output",
         "-o",
         metavar="FILE|DIR",
-        help="Where the results go: JSONL, a line for each request. In a folder each input has its own file.",
+        help="Where the results go: JSONL, a line for each request. In a folder each input has its own file;"
+        " - is standard output.",
     ),
 ]
 OwnServer = Annotated[
@@ -80,26 +82,38 @@ def run(
     Files that an earlier run had not named are added, others are left as they are.
     Ends with 0 only if every request was answered.
     """
+    printed = STDOUT if str(out) == STDOUT else None
     if again and retry_failed:
         raise typer.BadParameter("it says otherwise than --again: name one of them.", param_hint="--retry-failed")
+    if printed and json:
+        raise typer.BadParameter("standard output has room for --json or the results.", param_hint="--output")
     if server is None and not settings.models and not settings.upstreams:
         server = os.environ.get("OVERNIGHT_SERVER") or None
     server = checked_address(server) if server else None
     events.set_up_logging(read_log_level(log_level))
     defaults = read_parameters(param or [])
-    with read_inputs(files) as inputs:
-        job = Job(tasks_of(inputs, out, endpoint, defaults), window, defaults, again, overwrite, retry_failed, ordered)
-        try:
-            if server is None:
-                fetch_models_first(settings)
-            with only_one(settings.data_dir, job.tasks):
-                courses = run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            output.say("Stopped. What was answered is kept: give the same command again to go on.")
-            raise typer.Exit(130) from None
+    with read_inputs(files) as inputs, TemporaryDirectory(prefix="overnight-") as folder:
+        out = Path(folder) / "answers.jsonl" if printed else out
+        tasks = tasks_of(inputs, out, endpoint, defaults, printed)
+        job = Job(tasks, window, defaults, again, overwrite, retry_failed, ordered, is_printed=printed is not None)
+        courses = _carried_out(job, server, settings)
+        if printed and out.exists():
+            output.print_file(out)
     if json:
         output.as_json([as_json(course) for course in courses])
     raise typer.Exit(0 if all(course.all_answered for course in courses) else 1)
+
+
+def _carried_out(job: Job, server: str | None, settings: Settings) -> list[Course]:
+    """Do the job while no other process does it; return how each task ended."""
+    try:
+        if server is None:
+            fetch_models_first(settings)
+        with only_one(settings.data_dir, job.tasks):
+            return run_loop(_run(job, server, replace(settings, port=0, grace_seconds=GRACE)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        output.say("Stopped. What was answered is kept: give the same command again to go on.")
+        raise typer.Exit(130) from None
 
 
 async def _run(job: Job, server: str | None, settings: Settings) -> list[Course]:

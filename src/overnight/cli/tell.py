@@ -24,7 +24,9 @@ def tell(job: Job, courses: Sequence[Course], written: Collection[Path]) -> None
         output.say(f"Nothing is left to do: every request of this job has been run.{more} Pass --again to run it anew.")
     failed = f", [red]{counts.failed:,} failed[/]" if counts.failed else ""
     where = [path for path in job.outputs if path in written]
-    if len(where) == 1:
+    if job.is_printed:
+        output.say(f"{counts.completed:,} of {counts.total:,} answered{failed}.")
+    elif len(where) == 1:
         output.say(
             f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are in {escape(str(where[0]))}"
         )
