@@ -21,7 +21,7 @@ from overnight.catalog.routes import TEND_EVERY, Routes
 from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
 from overnight.domain import events
 from overnight.domain.errors import Unusable
-from overnight.domain.waiting import DISK_FULL, SAYS, cause_of
+from overnight.domain.waiting import DISK_FULL, SAYS, SERVER_UNREACHABLE, cause_of
 from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.interactive.tell import TELL_EVERY, Telling
@@ -93,6 +93,8 @@ class Server:
     def why_waiting(self) -> str | None:
         """What keeps every request waiting now, in a few words; None when nothing does."""
         cause = cause_of([route.blocked for route in self.routes])
+        if cause == SERVER_UNREACHABLE:
+            return f"{', '.join(route.name for route in self.routes)} cannot be reached or fails"
         return None if cause is None else SAYS[cause]
 
     async def failed(self) -> None:

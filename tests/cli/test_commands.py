@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from overnight.cli.app import run
+from overnight.cli.show import tell_models
 from overnight.store.migrate import known
 from tests.cli.conftest import Shell, write
 from tests.process import Served, chat
@@ -152,6 +153,30 @@ def test_show_lists_the_problems_of_a_refused_file(shell: Shell, tmp_path: Path)
 
     assert "duplicate_custom_id" in out
     assert "line 1" in out
+
+
+@pytest.mark.parametrize("command", ["show", "watch", "run"])
+def test_a_model_that_nobody_serves_is_answered_with_those_that_are_served(
+    shell: Shell, tmp_path: Path, command: str
+) -> None:
+    lines = [chat("a", "hi", model="nobody-s")]
+    if command == "run":
+        _, _, err = shell("run", write(tmp_path, lines), "-o", tmp_path / "out", "--data-dir", tmp_path / "data")
+    else:
+        batch = shell.service.submit(lines)
+        shell.service.wait(batch)
+        _, _, err = shell(command, batch)
+
+    assert "Requests may name: other-model, test-model" in err
+
+
+def test_models_are_told_with_their_aliases_and_not_without_end(capfd: pytest.CaptureFixture[str]) -> None:
+    tell_models([{"id": f"m{i}", "aliases": ["gpt"] if i == 0 else []} for i in range(7)])
+    tell_models([])
+
+    first, none = capfd.readouterr().err.splitlines()
+    assert first == "Requests may name: m0 (also gpt), m1, m2, m3, m4 … and 2 more"
+    assert "lists a model now" in none
 
 
 def test_an_unknown_batch_is_one_sentence_and_exit_code_3(shell: Shell) -> None:

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from overnight.cli.follow import Following
+from overnight.server import Server
 from tests.process import chat
 from tests.witness import Witness
 
@@ -155,6 +158,27 @@ def test_a_job_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) -> N
 
     assert process.returncode == 0
     assert len(job.answers()) == 100
+
+
+def test_a_run_whose_upstream_is_dead_names_it() -> None:
+    dead, other = (SimpleNamespace(name=f"http://{name}/v1", blocked="server_unreachable") for name in "ab")
+    process: Any = SimpleNamespace(routes=[dead, other])
+
+    why = Server.why_waiting(process)
+    other.blocked = "server_busy"
+
+    assert why == "http://a/v1, http://b/v1 cannot be reached or fails"
+    assert Server.why_waiting(process) == "the model server refuses more requests for now"
+
+
+def test_what_a_run_waits_for_is_said_once_where_no_line_shows_it(capfd: pytest.CaptureFixture[str]) -> None:
+    nobody: Any = None
+    following = Following(nobody, None, nobody, nobody)
+
+    for cause, now in (("a", 0.0), ("a", 4.9), (None, 5.0), ("a", 6.0), ("b", 7.0), ("b", 12.0), ("b", 13.0)):
+        following.tell_waiting(cause, now)
+
+    assert capfd.readouterr().err == "Waiting: b. It goes on by itself as soon as that is over.\n"
 
 
 def test_a_job_with_a_failed_request_ends_with_1_and_has_its_error_line(tmp_path: Path) -> None:

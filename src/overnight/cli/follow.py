@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from overnight.cli import output
 from overnight.cli.job import AGAIN, MARK, Job, Task
 from overnight.cli.progress import Bars, Counts, stage_of
@@ -25,6 +27,8 @@ Batch = dict[str, Any]
 LOOK_EVERY = 0.5
 LOOKS_AT_ONCE = 20
 """Batches that are asked for in one look; of more, others in the next."""
+LONG_WAIT = 5.0
+"""Seconds after which it is said, once, what everything waits for, where no line at a terminal shows it."""
 LONGEST_AWAY = 60.0
 """Seconds without its server after which a run gives up; what was answered is kept."""
 
@@ -96,6 +100,9 @@ class Following:
         self._open: deque[Course] = deque()
         """Handed over and not over, in the order in which they are looked at."""
         self._handing = ""
+        self._cause: str | None = None
+        self._since = 0.0
+        self._told: set[str] = set()
 
     async def run(self) -> list[Course]:
         """Do what is left of the job; return how each task ended. Raises Unusable, and what the client raises."""
@@ -188,6 +195,16 @@ class Following:
                 self._open.append(course)
         waiting = self._process.why_waiting() if self._process is not None else None
         self._line.show(total(self.courses), self._handing or waiting or stage(self.courses))
+        self.tell_waiting(waiting, monotonic())
+
+    def tell_waiting(self, cause: str | None, now: float) -> None:
+        """Say what everything has waited for since a while, `now` by the monotonic clock."""
+        if cause != self._cause:
+            self._cause, self._since = cause, now
+        elif cause is not None and now - self._since >= LONG_WAIT and cause not in self._told:
+            self._told.add(cause)
+            if not output.aside.is_terminal:
+                output.say(f"Waiting: {escape(cause)}. It goes on by itself as soon as that is over.")
 
     async def _patient_look(self, batch_id: str) -> Batch:
         """The batch as it is now; a server that is away for a moment is waited for."""

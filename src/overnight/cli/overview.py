@@ -141,7 +141,7 @@ def _table(batches: list[dict[str, Any]], now: int, *, bar: int, whole: bool) ->
     table.add_column("LEFT", no_wrap=True)
     for batch in batches:
         count = batch["request_counts"]
-        row: list[RenderableType] = [batch["id"] if whole else f"…{batch['id'][-8:]}", stage_of(batch)]
+        row: list[RenderableType] = [batch["id"] if whole else f"…{batch['id'][-8:]}", stage_of(batch, in_brief=True)]
         if bar:
             row.append(ProgressBar(count["total"] or 1, count["completed"] + count["failed"], width=bar))
         failed = Text(f"{count['failed']:,}", "red" if count["failed"] else "dim")

@@ -16,11 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from overnight.cli.output import aside
+from overnight.domain.waiting import SAYS
 
 PACE_OVER = 30.0
 """Seconds over which the pace is measured."""
 LONGEST_BAR = 30
 SHORTEST_BAR = 8
+START = 12
+"""Columns that are kept for what is being done, whatever else there is to tell."""
 
 
 class Counts(NamedTuple):
@@ -66,7 +69,11 @@ class Bars:
                 told = Text.assemble(told, "  ", more)
         bar = min(LONGEST_BAR, options.max_width - start.cell_len - told.cell_len - 2)
         if bar < SHORTEST_BAR:
-            yield _cut(Text.assemble(start, " ", told), options.max_width)
+            # How far it is matters more than the end of a long reason.
+            yield _cut(
+                Text.assemble(_cut(start, max(options.max_width - told.cell_len - 1, START)), " ", told),
+                options.max_width,
+            )
             return
         line = Table.grid(padding=(0, 1, 0, 0))
         line.add_row(start, ProgressBar(self._counts.total, ended, width=bar), told)
@@ -100,13 +107,14 @@ def _cut(line: Text, width: int) -> Text:
     return line
 
 
-def stage_of(batch: dict[str, Any]) -> str:
-    """What a batch does now, in a word or two."""
+def stage_of(batch: dict[str, Any], *, in_brief: bool = False) -> str:
+    """What a batch does now, in a few words, or even fewer."""
     if batch.get("paused"):
         return f"paused ({batch['paused'].get('reason', '')})"
     status = str(batch["status"])
-    if (batch.get("progress") or {}).get("waiting_for"):
-        return f"waiting ({batch['progress']['waiting_for']})"
+    cause = (batch.get("progress") or {}).get("waiting_for")
+    if cause:
+        return f"waiting: {cause.replace('_', ' ') if in_brief else SAYS.get(cause, cause)}"
     return {"validating": "checking", "in_progress": "running"}.get(status, status)
 
 

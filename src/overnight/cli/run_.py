@@ -24,6 +24,7 @@ from overnight.cli.job import Job, only_one, tasks_of
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
 from overnight.cli.progress import bars
 from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
+from overnight.cli.show import names_unknown_model, tell_models
 from overnight.cli.tell import as_json, tell
 from overnight.client import AsyncClient
 from overnight.domain import events
@@ -136,7 +137,11 @@ async def _run(job: Job, server: str | None, settings: Settings) -> list[Course]
                 of_path = [course for course in courses if course.task in tasks]
                 if await write_answers(client, of_path, path, ordered=job.ordered):
                     written.add(path)
+            unknown = any(names_unknown_model(course.last) for course in courses)
+            models = await client.models() if unknown else None
     tell(job, courses, written)
+    if models is not None:
+        tell_models(models)
     return courses
 
 

@@ -6,22 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from overnight.cli import output
 from overnight.cli.connect import BatchId, Json, Server, client
 from overnight.domain.waiting import SAYS
 
 PROBLEMS_SHOWN = 20
+MODELS_SHOWN = 5
 
 
 def show(batch: BatchId, server: Server = None, json: Json = False) -> None:
     """Show one batch: its state, counts, files and problems."""
     with client(server) as c:
         found = c.get_batch(batch)
-    if json:
-        output.as_json(found)
-    else:
+        if json:
+            output.as_json(found)
+            return
         describe(found)
+        if names_unknown_model(found):
+            tell_models(c.models())
 
 
 def describe(batch: dict[str, Any]) -> None:
@@ -64,3 +68,22 @@ def problems_of(batch: dict[str, Any], *, to: Console = output.people) -> None:
     problems(found[:PROBLEMS_SHOWN], to=to)
     if len(found) > PROBLEMS_SHOWN:
         output.say(f"… and {len(found) - PROBLEMS_SHOWN:,} more; `overnight show --json {batch['id']}` lists them.")
+
+
+def names_unknown_model(batch: dict[str, Any]) -> bool:
+    """Whether a batch was refused for a model that nobody serves."""
+    return any(p["code"] == "model_not_found" for p in (batch.get("errors") or {}).get("data") or [])
+
+
+def tell_models(models: Sequence[dict[str, Any]]) -> None:
+    """Say which models requests may name, some of them."""
+    if not models:
+        output.say("No server that is connected lists a model now.")
+        return
+    more = f" … and {len(models) - MODELS_SHOWN:,} more" if len(models) > MODELS_SHOWN else ""
+    output.say(f"Requests may name: {escape(', '.join(map(_with_aliases, models[:MODELS_SHOWN])))}{more}")
+
+
+def _with_aliases(model: dict[str, Any]) -> str:
+    aliases = list(model.get("aliases") or ())[:MODELS_SHOWN]
+    return f"{model['id']} (also {', '.join(aliases)})" if aliases else str(model["id"])
