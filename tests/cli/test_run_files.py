@@ -83,10 +83,39 @@ def test_copies_of_one_file_are_answered_each(run: Run, witness: Witness, tmp_pa
     for name in "ab":
         write(tmp_path / f"{name}.jsonl", [chat("x", "copied")])
 
+    (tmp_path / "out").mkdir()
+
     code, _, said = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out")
 
     assert code == 0, said
-    assert (names(tmp_path / "out"), witness.seen["copied"]) == (["x", "x"], 2)
+    assert [names(tmp_path / "out" / f"{name}.answers.jsonl") for name in "ab"] == [["x"], ["x"]]
+    assert witness.seen["copied"] == 2
+
+
+def test_copies_of_a_file_that_is_refused_are_refused_each(run: Run, tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", [{"url": "/v1/chat/completions"}])
+
+    code, _, said = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out")
+
+    assert (code, "a.jsonl was refused" in said, "b.jsonl was refused" in said) == (1, True, True)
+
+
+def test_an_id_in_two_inputs_of_one_output_is_refused_before_anything_runs(
+    run: Run, witness: Witness, tmp_path: Path
+) -> None:
+    for name in "abc":
+        lines = [chat(f"{name}-{i}", f"shared {name} {i}") for i in range(50)]
+        write(tmp_path / f"{name}.jsonl", [*lines, chat("both" if name != "b" else "other", f"shared {name}")])
+    out = tmp_path / "out"
+    before = witness.seen.total()
+
+    code, _, said = run(*(tmp_path / f"{name}.jsonl" for name in "abc"), "-o", out)
+    apart, _, _ = run(*(tmp_path / f"{name}.jsonl" for name in "ab"), "-o", out)
+
+    assert (code, "a.jsonl and c.jsonl both have the custom_id 'both'" in said) == (3, True), said
+    assert apart == 0
+    assert witness.seen.total() - before == 102
 
 
 @pytest.mark.parametrize("ordered", [(), ("--ordered",)], ids=["finished", "ordered"])

@@ -23,6 +23,7 @@ from overnight.cli.inputs import STDOUT, Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
 from overnight.cli.progress import bars
+from overnight.cli.repeats import refuse_repeats
 from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
 from overnight.cli.show import names_unknown_model, tell_models
 from overnight.cli.tell import as_json, tell
@@ -97,6 +98,7 @@ def run(
         out = Path(folder) / "answers.jsonl" if printed else out
         tasks = tasks_of(inputs, out, endpoint, defaults, printed)
         job = Job(tasks, window, defaults, again, overwrite, retry_failed, ordered, is_printed=printed is not None)
+        refuse_repeats(job)
         courses = _carried_out(job, server, settings)
         if printed and out.exists():
             output.print_file(out)
