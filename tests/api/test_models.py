@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from overnight.store.life import Life
 from overnight.store.served import Offer, serve
 from tests.api.conftest import ServedApp
@@ -29,6 +31,14 @@ async def test_models_of_all_workers_are_listed_once(served_app: ServedApp) -> N
     assert (big["object"], big["owned_by"], big["context_length"]) == ("model", "overnight", 4096)
     assert (big["aliases"], big["targets"]) == (["big", "large", "largest"], ["chat", "completions"])
     assert big["created"] > 1_700_000_000
+
+
+async def test_a_model_that_nothing_can_start_on_says_why_unless_another_worker_is_free(served_app: ServedApp) -> None:
+    loading = replace(SMALL, blocked="server_loading")
+    await begin(served_app, loading, replace(BIG, blocked="server_down"))
+    await begin(served_app, BIG_ELSEWHERE)
+    listed = (await served_app.http.get("/v1/models")).json()
+    assert [(m["id"], m["waiting_for"]) for m in listed["data"]] == [("org/big", None), ("small", "server_loading")]
 
 
 async def test_a_model_is_found_by_its_id_with_slashes_and_by_an_alias(served_app: ServedApp) -> None:

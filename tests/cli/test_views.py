@@ -61,23 +61,35 @@ def seen(batches: list[dict[str, Any]]) -> dict[str, Any]:
         "error": None,
         "health": {"status": "unhealthy", "reason": "loading"},
         "pool": {**pool, "scheduling_pool_active": 4, "scheduling_pool_capacity": 64},
-        "models": [{"id": "small", "context_length": 8192}],
+        "models": [
+            {"id": "small", "context_length": 8192, "waiting_for": None},
+            {"id": "large", "context_length": None, "waiting_for": "server_down"},
+            *({"id": f"m-{n}", "waiting_for": None} for n in range(10)),
+        ],
         "batches": batches,
     }
 
 
 @pytest.mark.parametrize("width", WIDTHS[1:])
 def test_the_overview_fits_its_terminal(width: int) -> None:
-    running = batch("in_progress", progress={"estimated_finish_at": 1_700_000_090})
+    running = batch("in_progress", model="small", progress={"estimated_finish_at": 1_700_000_090, "running": 2})
 
     lines = drawn(Overview(seen([running] * 40)), width, height=20)
 
     text = "\n".join(lines)
     assert len(lines) <= 20
     assert all(len(line) <= width for line in lines)
-    for told in ("loading", "10 of 1,000,000 waiting", "4 of 64 running", "small (8,192 tokens)", "3,400/12,000"):
+    for told in (
+        "loading",
+        "10 of 1,000,000 waiting",
+        "4 of 64 running",
+        "small  ready, 80 running, 8,192",
+        "3,400/12,000",
+    ):
         assert told in text
     assert ("1 min 30 s" in text, "more: overnight list" in text) == (True, True)
+    assert "large  the local engine is down" in text
+    assert ("m-5" in text, "m-6" in text, "4 more: overnight models" in text) == (True, False, True)
     assert (ID in text) == (width > 80)
 
 
@@ -100,6 +112,23 @@ def test_a_row_that_is_too_long_has_its_id_on_a_line_of_its_own(width: int) -> N
     lines = re.sub(r"\x1b\[[0-9;]*m", "", to.file.getvalue()).splitlines()
     assert sum(ID in line for line in lines) == 1
     assert (ID in [line.strip() for line in lines]) == (width < 58)
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, 70])
+def test_columns_that_may_be_are_shortened_to_the_terminal_and_no_cell_is_broken(width: int) -> None:
+    to = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    rows = [("a-model", "8,192", "chat, completions, embeddings", "a-model-q8_0.gguf, Some/A-Model-With-A-Long-Name")]
+
+    output.table(("MODEL", "CONTEXT", "ENDPOINTS", "ALIASES"), rows, stacked=True, shorten=(2, 3), to=to)
+
+    assert isinstance(to.file, io.StringIO)
+    lines = [line.rstrip() for line in to.file.getvalue().splitlines()]
+    if width >= 50:
+        assert len(lines) == 2
+        assert all(len(line) <= width for line in lines)
+        assert ("…" in lines[1]) == (width < 120)
+    else:
+        assert lines[:3] == ["a-model", "  8,192", "  chat, completions, embeddings"]
 
 
 def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:

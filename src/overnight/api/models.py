@@ -11,6 +11,7 @@ from overnight.api import parameters
 from overnight.api.auth import authorise
 from overnight.api.deps import READ, Request, deps_of
 from overnight.domain.errors import ModelNotFound
+from overnight.domain.waiting import cause_of
 from overnight.store.served import Served, list_served
 
 
@@ -55,6 +56,7 @@ def _model(model: str, offers: list[Served]) -> dict[str, Any]:
         "owned_by": "overnight",
         "aliases": sorted({alias for o in offers for alias in o.aliases}),
         "context_length": min(contexts, default=None),
+        "waiting_for": cause_of([o.blocked for o in offers]),
         "targets": sorted({target for o in offers for target in o.targets}),
     }
 

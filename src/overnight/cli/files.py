@@ -47,6 +47,7 @@ def list_(
         ),
         whole=4,
         stacked=True,
+        shorten=(4,),
     )
     if page["has_more"]:
         output.say(f"There are more: overnight files list --after {page['last_id']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from overnight.cli import output
 from overnight.cli.connect import Json, Server, client
+from overnight.cli.overview import state_of
 
 
 def models(server: Server = None, json: Json = False) -> None:
@@ -13,18 +14,20 @@ def models(server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     elif not found:
-        output.say("No model is served now. A local engine that still loads appears when it is ready.")
+        output.say("No model is served now. Those of an upstream appear when it answers.")
     else:
         output.table(
-            ("MODEL", "CONTEXT", "ENDPOINTS", "ALIASES"),
+            ("MODEL", "CONTEXT", "STATE", "ENDPOINTS", "ALIASES"),
             (
                 (
                     model["id"],
                     "–" if model.get("context_length") is None else f"{model['context_length']:,}",
+                    state_of(model),
                     ", ".join(model.get("targets", ())),
                     ", ".join(model.get("aliases", ())),
                 )
                 for model in found
             ),
             stacked=True,
+            shorten=(3, 4),
         )

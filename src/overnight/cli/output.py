@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from overnight.cli.columns import GAP, cut, fitted, flowed
 from overnight.cli.streams import is_unicode
 
 UNBOUNDED = 10_000
 """Columns of what is no terminal."""
+
+INDENT = "  "
 
 READABLE = 78
 """Columns of text for people in what is no terminal."""
@@ -68,28 +71,44 @@ def table(
     *,
     whole: int = 1,
     stacked: bool = False,
+    shorten: Collection[int] = (),
     to: Console = people,
 ) -> None:
     """Print rows for people; cells of the first `whole` columns are never broken, so that they can be copied.
 
-    Where rows are `stacked` and too long for the terminal, the first cell has a line of its own.
+    Where rows are too long for the terminal, the columns `shorten` are cut as far as needed; where that is not enough
+    and rows are `stacked`, the first cell has a line of its own.
     """
     if not to.is_terminal:
         # A file or a pipe has no width; a row there is a line.
         to = Console(file=to.file, highlight=False, width=UNBOUNDED)
     told = [["" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(columns, *told, strict=True)]
-    if stacked and sum(widths) + 2 * (len(widths) - 1) > to.width:
-        for row in told:
-            to.print(row[0], soft_wrap=True, markup=False, style="bold")
-            to.print("  " + "  ".join(cell for cell in row[1:] if cell), markup=False)
+    fitting = fitted(widths, shorten, to.width)
+    if stacked and fitting is None:
+        _stacked(told, fitted(widths[1:], [column - 1 for column in shorten], to.width - len(INDENT)), to)
         return
+    if fitting is not None:
+        told = [[cut(*cell) for cell in zip(row, fitting, strict=True)] for row in told]
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for index, name in enumerate(columns):
         shown.add_column(name, overflow="fold", no_wrap=index < whole)
     for row in told:
         shown.add_row(*map(escape, row))
     to.print(shown)
+
+
+def _stacked(rows: Sequence[Sequence[str]], widths: Sequence[int] | None, to: Console) -> None:
+    """Print each row in two lines, its first cell above the others; in more where these don't fit."""
+    for first, *rest in rows:
+        to.print(first, soft_wrap=True, markup=False, style="bold")
+        if widths is None:
+            lines = flowed(rest, to.width, INDENT)
+        else:
+            cells = (f"{cut(cell, width):<{width}}" for cell, width in zip(rest, widths, strict=True))
+            lines = [INDENT + (" " * GAP).join(cells).rstrip()]
+        for line in lines:
+            to.print(line, soft_wrap=True, markup=False)
 
 
 def entry(name: str, value: str, says: str, *, marked: bool = False, to: Console = people) -> None:

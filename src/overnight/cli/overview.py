@@ -19,11 +19,14 @@ from overnight.cli.progress import span, stage_of
 from overnight.client import Client
 from overnight.client.errors import ConnectionFailed, ServerFault
 from overnight.domain.states import FINAL, Status
+from overnight.domain.waiting import SAYS
 
 UNFINISHED = tuple(str(status) for status in Status if status not in FINAL)
 UNFINISHED_SHOWN = 100
 ENDED_SHOWN = 20
 BAR = 20
+MODELS_SHOWN = 8
+READY = "ready"
 _ANY = Console(width=output.UNBOUNDED)
 """Only for measuring."""
 
@@ -103,8 +106,13 @@ def _head(seen: Seen, *, is_away: bool = False) -> Iterator[RenderableType]:
     oldest = f", the oldest for {span(waited)}" if waited else ""
     yield _line(f"queue   {pool['intake_pool_size']:,} of {pool['intake_pool_capacity']:,} waiting{oldest}")
     yield _line(f"slots   {pool['scheduling_pool_active']:,} of {pool['scheduling_pool_capacity']:,} running")
-    names = ", ".join(escape(_model(model)) for model in seen["models"])
-    yield _line(f"models  {names or 'none is served now'}")
+    models = seen["models"]
+    for n, model in enumerate(models[:MODELS_SHOWN]):
+        yield _line(f"{'' if n else 'models':<8}{_model(model, seen['batches'])}")
+    if len(models) > MODELS_SHOWN:
+        yield _line(f"        … {len(models) - MODELS_SHOWN:,} more: overnight models")
+    if not models:
+        yield _line("models  none is served now")
     yield Text()
 
 
@@ -114,9 +122,23 @@ def _line(markup: str) -> Text:
     return line
 
 
-def _model(model: dict[str, Any]) -> str:
+def _model(model: dict[str, Any], batches: list[dict[str, Any]]) -> str:
+    state = state_of(model)
+    colour = "green" if state == READY else "yellow"
+    running = sum((b.get("progress") or {}).get("running", 0) for b in batches if b.get("model") == model["id"])
     context = model.get("context_length")
-    return f"{model['id']} ({context:,} tokens)" if context else str(model["id"])
+    told = [f"[{colour}]{escape(state)}[/]"] if state else []
+    told += [f"{running:,} running"] if running else []
+    told += [f"{context:,} tokens"] if context else []
+    return f"[bold]{escape(str(model['id']))}[/]  {', '.join(told)}"
+
+
+def state_of(model: dict[str, Any]) -> str:
+    """Whether requests to a model can start, and if not, why; empty where the server does not say."""
+    if "waiting_for" not in model:
+        return ""
+    cause = model["waiting_for"]
+    return READY if cause is None else SAYS.get(cause, str(cause))
 
 
 def _batches(batches: list[dict[str, Any]], now: int, width: int) -> RenderableType:

@@ -17,7 +17,7 @@ from overnight.api.openapi.terms import (
     whole,
     yes_or_no,
 )
-from overnight.domain import ids
+from overnight.domain import ids, waiting
 from overnight.domain.codes import PROBLEMS
 from overnight.domain.limits import PROBLEMS_SHOWN_ON_FILE
 from overnight.domain.targets import TARGETS
@@ -125,6 +125,9 @@ _MODEL = record(
         "owned_by": always("overnight"),
         "aliases": array(text(), "Other names of it."),
         "context_length": nullable(whole("Tokens; null where no server says it.")),
+        "waiting_for": nullable(
+            one_of(waiting.SAYS, "Why no request to it can start now, as in a batch's progress; null where one can.")
+        ),
         "targets": array(one_of(sorted(target.name for target in TARGETS.values())), "What it can be asked for."),
     },
     "A model that batches may name.",
