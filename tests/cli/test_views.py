@@ -14,7 +14,7 @@ from rich.console import Console
 from overnight.cli import output
 from overnight.cli.app import run
 from overnight.cli.overview import Overview
-from overnight.cli.progress import Bars, Counts, stage_of
+from overnight.cli.progress import Bars, Counts, bars, stage_of
 from overnight.cli.show import describe
 from overnight.client import ConnectionFailed, ServerFault
 from tests.cli.conftest import Shell, write
@@ -46,6 +46,13 @@ def test_progress_is_one_line_with_the_counts_if_they_fit(width: int, stage: str
     if width >= 80 and len(stage) < 80:
         assert "789 failed" in text
         assert "━" in text
+
+
+def test_an_error_does_not_follow_the_progress_on_its_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConnectionFailed), bars():
+        raise ConnectionFailed("gone")
+
+    assert capfd.readouterr().err == "  starting\n"
 
 
 def batch(status: str, **more: Any) -> dict[str, Any]:

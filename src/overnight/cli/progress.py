@@ -140,11 +140,13 @@ def span(seconds: float) -> str:
 def bars() -> Iterator[Bars]:
     """Show the line while the block runs; in a file or a pipe only its end is written."""
     line = Bars()
-    with Live(line, console=aside, refresh_per_second=8):
-        try:
-            yield line
-        finally:
-            line.is_over = True
-    if not aside.is_terminal:
-        # There the end of the line is left open.
-        aside.line()
+    try:
+        with Live(line, console=aside, refresh_per_second=8):
+            try:
+                yield line
+            finally:
+                line.is_over = True
+    finally:
+        if not aside.is_terminal:
+            # There the end of the line is left open.
+            aside.line()
