@@ -14,7 +14,7 @@ from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.engine import choose
 from overnight.engine.names import Engine
-from overnight.settings import Part, Settings
+from overnight.settings import Part, Settings, Upstream
 from tests.engine.drivers import write_stand_in
 from tests.tiny_model import write_tiny_model
 from tests.tiny_transformers import write_tiny_bert, write_tiny_llama
@@ -33,6 +33,12 @@ def test_each_model_has_an_engine_and_a_log_of_its_own(tmp_path: Path) -> None:
     assert [(e.model.id, e.model.embedding, e.slots) for e in engines] == [("writer", False, 3), ("reader", True, 3)]
     assert [e.log.path for e in engines] == [tmp_path / "data" / f"engine-{name}.log" for name in ("writer", "reader")]
     assert engines[1].model.path.parent == tmp_path / "data" / "models"
+
+
+def test_a_process_that_has_upstreams_alone_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overnight.catalog.from_settings.available_memory", lambda: 1 << 30)
+
+    assert engines_of(Settings(tmp_path, upstreams=(Upstream("http://127.0.0.1:9/v1"),))) == []
 
 
 def test_what_is_asked_of_vllm_reaches_it(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def engines_of(settings: Settings) -> list[LocalEngine]:
                 )
             models = [model]
         memory = available_memory()
-        each = memory // len(models) if memory is not None else None
+        each = memory // len(models) if memory is not None and models else None
         launches = [_launch(settings, model, each) for model in models]
     except EngineError as e:
         raise Unusable(str(e)) from None
