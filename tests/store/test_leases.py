@@ -345,7 +345,8 @@ async def explain(store: Store, life: Life, **given: Any) -> list[tuple[str, str
     """Lease, and return what was read of batches and blocks: (kind of scan, table or index, rows) each."""
     asked = {
         "worker": life.no, "after": 0, "schema": 1, "only": None, "skipped": [], "models": ["m"], "other_models": [],
-        "of_owner": 4, "of_each": 4, "most": 4, "fed": [], "owners": [], "dues": [], "nos": [], **given,
+        "of_owner": 4, "of_each": 4, "most": 4, "fed": [], "owners": [], "dues": [], "nos": [],
+        "held": [], **given,
     }  # fmt: skip
     statement = load("lease")["lease_blocks_if_alive"]
     async with store.session() as session:
@@ -374,6 +375,18 @@ async def test_the_claim_walks_through_no_block_that_it_may_not_have(store: Stor
     assert places(await lease(store, life, most=1)) == [(live, 4)]
     assert all(rows <= 10 for _, name, rows in scans if name.startswith("block")), scans
     assert not any(kind == "Seq Scan" and name.startswith("block_") for kind, name, _ in scans)
+
+
+async def test_of_a_batch_that_is_held_a_block_that_went_back_is_found_among_thousands(
+    store: Store, life: Life
+) -> None:
+    live = await add(store, 3_000, lines=1)
+    async with store.session() as session:
+        await session.connection.execute("UPDATE block SET leases = 1 WHERE batch = $1 AND seq = 2500", live)
+    scans = await explain(store, life, skipped=[live], held=[live])
+    async with store.session() as session:
+        assert await leases.list_leases(session, life.no) == [(live, 2500)]
+    assert all(rows <= 10 for _, name, rows in scans if name.startswith("block")), scans
 
 
 async def add_many(store: Store, batches: int) -> None:

@@ -68,6 +68,30 @@ async def test_what_was_lost_with_a_worker_runs_before_what_was_never_sent(store
         await second.finish()
 
 
+async def test_what_was_lost_with_a_worker_is_taken_over_by_one_that_has_enough(
+    store: Store, upstream: Upstream
+) -> None:
+    upstream.script = gate = Gate()
+    await add_batch(store, [request(f"r{i}") for i in range(512)])
+    async with rigged(store, upstream, slots=4) as first, rigged(store, upstream, slots=4) as second:
+        await first.until(lambda: upstream.in_flight == 4)
+        lost = {asked.name for asked in upstream.asked}
+        await second.until(lambda: upstream.in_flight == 8)
+        assert (
+            await value(store, "SELECT count(*) FROM block WHERE state = 'leased' AND worker = $1", second.life.no) == 1
+        )
+        await kill(first)
+        second.worker.wake()
+        while await second.worker.round():
+            pass
+        assert (
+            await value(store, "SELECT count(*) FROM block WHERE state = 'leased' AND worker = $1", second.life.no) == 2
+        )
+        gate.open()
+        await second.until(lambda: len(upstream.asked) >= 30)
+        assert lost <= {asked.name for asked in upstream.asked[8:30]}
+
+
 async def test_a_worker_whose_server_takes_nothing_leaves_its_requests_to_others(
     store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

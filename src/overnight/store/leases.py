@@ -45,6 +45,8 @@ class Wanted:
     after: int = 0
     only: Sequence[int] | None = None
     skipped: Sequence[int] = ()
+    held: Sequence[int] = ()
+    """Batches in `skipped` that give a block each all the same if it went back, beyond `most`."""
     fed: Sequence[int] = ()
     places: Mapping[int, tuple[datetime, int]] = field(default_factory=dict)
     in_order: bool = True
@@ -148,6 +150,7 @@ async def lease(session: Session, worker: int, wanted: Wanted) -> tuple[list[Lea
         after=wanted.after,
         only=wanted.only,
         skipped=wanted.skipped,
+        held=wanted.held,
         fed=wanted.fed,
         owners=list(wanted.places),
         dues=[due.astimezone(UTC).replace(tzinfo=None) for due, _ in wanted.places.values()],

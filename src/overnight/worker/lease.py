@@ -133,6 +133,8 @@ class Lessee:
         flows = self._held.flows_of(route)
         of_others = self._routes.models_of_others(route) if route.takes_any_model else ()
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
+        full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting]
+        held = [] if in_order else [s.batch.no for s in stock.sources if s.untaken and s.owner in stock.well_fed]
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
             models=None if route.takes_any_model else route.models,
@@ -142,11 +144,8 @@ class Lessee:
             of_each=of_owner if in_order else 1,
             after=self._after.get(route.name, 0),
             only=self._only(),
-            skipped=[
-                s.batch.no
-                for s in stock.sources
-                if s.waiting >= most_waiting or (not in_order and s.untaken and s.owner in stock.well_fed)
-            ],
+            skipped=full + held,
+            held=[no for no in held if no not in full],
             fed=list(fed),
             places=self._places.of(route.name, monotonic()),
             in_order=in_order,

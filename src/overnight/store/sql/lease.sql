@@ -4,6 +4,7 @@
 -- Owners numbered above `after` come first: callers rotate among them. Of an owner the batch that is due first comes
 -- first, from a place on before which nothing was ready a moment ago (`owners`, `dues`, `nos`). That there is a limit,
 -- however high, lets the planner read them in the order of the index instead of sorting them all.
+-- Of batches in `held` come blocks that went back, a dead worker's for instance: what is lost with it is late already.
 -- One row comes back even without a block, to say whether the worker is alive.
 WITH RECURSIVE alive AS MATERIALIZED (
     SELECT no FROM worker WHERE no = :worker AND dead_at IS NULL FOR SHARE
@@ -62,10 +63,22 @@ WITH RECURSIVE alive AS MATERIALIZED (
         LIMIT :of_owner
     ) AS k
     LIMIT :most
+), returned AS MATERIALIZED (
+    SELECT k.batch, k.seq
+    FROM alive, unnest(:held::bigint[]) AS h (no)
+    JOIN batch live ON live.no = h.no AND status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
+        AND (expires_at IS NULL OR expires_at > now()), LATERAL (
+        SELECT batch, seq FROM block
+        WHERE batch = live.no AND state = 'ready' AND leases > 0
+            AND (:models::text[] IS NULL OR model = ANY (:models::text[])) AND model <> ALL (:other_models::text[])
+        ORDER BY seq
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS k
 ), leased AS (
     UPDATE block k
     SET state = 'leased', worker = :worker, leases = k.leases + 1
-    FROM picked p
+    FROM (SELECT batch, seq FROM picked UNION SELECT batch, seq FROM returned) AS p
     WHERE k.batch = p.batch AND k.seq = p.seq AND k.state = 'ready'
     RETURNING k.batch, k.seq, k.model, k.leases, k.lines, k.data
 )
