@@ -175,3 +175,20 @@ class Gate:
     async def __call__(self, asked: Asked) -> Say:
         await self._open.wait()
         return await echo(asked)
+
+
+class Turnstile:
+    """A script that answers so many requests, by another script, and lets the others wait."""
+
+    def __init__(self, script: Script = echo) -> None:
+        self._passes = asyncio.Semaphore(0)
+        self._script = script
+
+    def let_pass(self, count: int) -> None:
+        """Answer so many more."""
+        for _ in range(count):
+            self._passes.release()
+
+    async def __call__(self, asked: Asked) -> Say:
+        await self._passes.acquire()
+        return await self._script(asked)

@@ -12,7 +12,7 @@ from overnight.domain.limits import Limits
 from overnight.store.life import declare_dead
 from overnight.store.pool import Store
 from overnight.worker import grants
-from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo
+from tests.scripted_upstream import Gate, Turnstile, Upstream
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
 from tests.worker.test_takeover import AT_ONCE, kill
 
@@ -49,21 +49,6 @@ async def rounds(*rigs: Rig, count: int = 6) -> None:
         for rig in rigs:
             rig.worker.wake()
             await rig.worker.round()
-
-
-class Turnstile:
-    """A script that answers so many requests, and lets the others wait."""
-
-    def __init__(self) -> None:
-        self._passes = asyncio.Semaphore(0)
-
-    def let_pass(self, count: int) -> None:
-        for _ in range(count):
-            self._passes.release()
-
-    async def __call__(self, asked: Asked) -> Say:
-        await self._passes.acquire()
-        return await echo(asked)
 
 
 async def both_run(a: Rig, b: Rig, turnstile: Turnstile, each: int) -> None:

@@ -24,10 +24,10 @@ from overnight.store.pool import Store
 from overnight.upstreams.http import Endpoint
 from overnight.upstreams.streamed import StreamPool
 from overnight.worker import grants
-from tests.scripted_upstream import Asked, Say, Upstream, echo
+from tests.scripted_upstream import Asked, Say, Turnstile, Upstream, echo
 from tests.worker.rig import CHAT, Rig, add_batch, names, request, results, rigged, values
 from tests.worker.routes import Switch
-from tests.worker.test_grants import Turnstile, capped, rounds, until
+from tests.worker.test_grants import capped, rounds, until
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from overnight.batches.pool import pool_status
 from overnight.domain.limits import Limits
 from overnight.store.life import declare_dead
 from overnight.store.pool import Store
-from tests.scripted_upstream import Asked, Say, Upstream, echo, failure
+from tests.scripted_upstream import Asked, Say, Turnstile, Upstream, echo, failure
 from tests.worker.rig import Rig, add_batch, request, rigged, value
 
 NAMES = ("intake_pool_size", "scheduling_pool_active", "scheduling_pool_free", "active_batches")
@@ -18,19 +18,9 @@ END = "UPDATE batch SET status = 'cancelling', cancelling_at = now(), ends_as = 
 PAUSE = 'UPDATE batch SET paused = \'{"reason": "user"}\' WHERE no = $1'
 
 
-class Turnstile:
-    """Answers as many requests as the test lets pass; those of which the name begins with `bad` badly."""
-
-    def __init__(self) -> None:
-        self._passes = asyncio.Semaphore(0)
-
-    def let_pass(self, count: int) -> None:
-        for _ in range(count):
-            self._passes.release()
-
-    async def __call__(self, asked: Asked) -> Say:
-        await self._passes.acquire()
-        return Say(400, failure("no")) if asked.name.startswith("bad") else await echo(asked)
+async def some_badly(asked: Asked) -> Say:
+    """Answer those badly of which the name begins with `bad`."""
+    return Say(400, failure("no")) if asked.name.startswith("bad") else await echo(asked)
 
 
 async def pool(store: Store, *rigs: Rig) -> tuple[Any, ...]:
@@ -52,7 +42,7 @@ async def answered(rig: Rig, store: Store, count: int) -> None:
 async def test_the_pool_adds_up_while_requests_fail_batches_are_cancelled_and_a_worker_dies(
     store: Store, upstream: Upstream
 ) -> None:
-    upstream.script = turnstile = Turnstile()
+    upstream.script = turnstile = Turnstile(some_badly)
     async with rigged(store, upstream, slots=4) as first:
         assert await pool(store, first) == (0, 0, 4, 0)
         stopped = await add_batch(store, [request(f"bad{i}") for i in range(20)], of_each=5)
@@ -84,7 +74,7 @@ async def test_the_pool_adds_up_while_requests_fail_batches_are_cancelled_and_a_
 
 
 async def test_what_runs_of_a_paused_batch_is_not_taken_for_waiting(store: Store, upstream: Upstream) -> None:
-    upstream.script = turnstile = Turnstile()
+    upstream.script = turnstile = Turnstile(some_badly)
     async with rigged(store, upstream, slots=4) as rig:
         batch = await add_batch(store, [request(f"r{i}") for i in range(10)])
         await rig.until(lambda: rig.worker.running == 4)

@@ -12,6 +12,7 @@ from overnight.api.auth import authorise
 from overnight.api.body import read_json
 from overnight.api.deps import Request, deps_of
 from overnight.api.middleware import App, Receive, Send
+from overnight.api.pieces import wait_until_left
 from overnight.domain.errors import Interrupted
 from overnight.domain.targets import TARGETS
 from overnight.interactive.asked import read_asked
@@ -35,7 +36,7 @@ class Passing(Response[None]):
 
     async def _answer(self, _: object, receive: Receive, send: Send) -> None:
         # Ended below, in any case.
-        watch = asyncio.create_task(_gone(receive))
+        watch = asyncio.create_task(wait_until_left(receive))
         watch.add_done_callback(lambda _: self._asking.cancel())
         try:
             begun = await self._asking.begin()
@@ -63,12 +64,6 @@ class Passing(Response[None]):
                 raise Interrupted("The model server's reply broke off.") from None
             await send({"type": "http.response.body", "body": errors.as_event(cut.broken.message), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _gone(receive: Receive) -> None:
-    """Wait until the caller goes away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _send_whole(send: Send, shown: errors.Answer) -> None:

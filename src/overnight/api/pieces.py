@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -54,7 +54,7 @@ class _Sent(ASGIResponse):
                     piece = await anext(pieces, None)
                     if piece is not None and left is None:
                         # Ends with this answer. One of a single piece, as most are, is spared it.
-                        left = asyncio.create_task(_wait_until_left(receive))
+                        left = asyncio.create_task(wait_until_left(receive))
             finally:
                 if left is not None:
                     left.cancel()
@@ -62,6 +62,7 @@ class _Sent(ASGIResponse):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _wait_until_left(receive: Receive) -> None:
+async def wait_until_left(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Wait until the caller goes away."""
     while (await receive())["type"] != "http.disconnect":
         pass
