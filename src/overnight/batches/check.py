@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from overnight.domain.bodies.carry import Lacks, first_lacking
+from overnight.domain.bodies.carry import Lacks, first_lacking, tell_lacking
 from overnight.domain.limits import MOST_PROBLEMS
 from overnight.domain.lines import Problem, shown
 from overnight.domain.prefix import Shape, read_shape
@@ -79,11 +79,7 @@ class BatchCheck:
         if found is None:
             return request
         where, name = found
-        what = "is a field" if where == name else f"is {name.partition('.')[2]!r}, a kind"
-        says = (
-            f"In the body of {shown(request.custom_id)} {where!r} {what} that {shown(model)} cannot use: "
-            "the server of that model would fail on it or leave it out."
-        )
+        says = f"In the body of {shown(request.custom_id)} {tell_lacking(where, name, shown(model))}"
         self.note(Problem("invalid_parameter", number, says, f"body.{where}"))
         return None
 

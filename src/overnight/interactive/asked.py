@@ -7,7 +7,7 @@ from typing import Any
 
 from overnight.domain import strict
 from overnight.domain.bodies import INTERACTIVE_BODIES
-from overnight.domain.bodies.carry import Lacks, first_lacking_of_body
+from overnight.domain.bodies.carry import Lacks, first_lacking_of_body, tell_lacking
 from overnight.domain.errors import InvalidJSON, InvalidParameter, MissingParameter
 from overnight.domain.strict import NotStrict
 from overnight.domain.targets import Target
@@ -53,6 +53,4 @@ def refuse_what_is_lacking(asked: Asked, lacks: Lacks) -> None:
     found = first_lacking_of_body(asked.body, lacks) if lacks else None
     if found is not None:
         where, name = found
-        what = "is a field" if where == name else f"is {name.partition('.')[2]!r}, a kind"
-        says = f"{where!r} {what} that {asked.model[:200]!r} cannot use: its server would fail on it or leave it out."
-        raise InvalidParameter(says, param=where)
+        raise InvalidParameter(tell_lacking(where, name, repr(asked.model[:200])), param=where)

@@ -48,6 +48,12 @@ def first_lacking(line: bytes, lacks: Lacks) -> tuple[str, str] | None:
     return _first_lacking(_read_line(line).body, lacks)
 
 
+def tell_lacking(where: str, name: str, model: str) -> str:
+    """What is said of a field, or of what it holds, that `first_lacking` found for a model."""
+    what = "is a field that" if where == name else f"holds {name.partition('.')[2]!r}, which"
+    return f"{where!r} {what} {model} cannot use: the server of that model would fail on it or leave it out."
+
+
 def first_lacking_of_body(body: bytes, lacks: Lacks) -> tuple[str, str] | None:
     """The same of a body by itself."""
     return _first_lacking(_read_body(body), lacks)
