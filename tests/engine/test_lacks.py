@@ -38,6 +38,7 @@ DROPPED: list[dict[str, Any]] = [
     {"functions": [FUNCTION], "function_call": {"name": "f"}},
     {"modalities": ["text", "audio"], "audio": {"format": "wav", "voice": "alloy"}},
     {"prediction": {"type": "content", "content": "yes"}},
+    {"verbosity": "low"},
     {"web_search_options": {}},
     {"repetition_penalty": 9.0},
     {"min_tokens": 8},
@@ -56,6 +57,8 @@ CALLS = (
     "{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+EFFORT = "{{ 'Reasoning: ' + (reasoning_effort or 'medium') + '\n' }}"
+OF_TOOLS = ("tools", "messages.tool", "messages.tool_calls", "tool_choice", "parallel_tool_calls")
 AT_ONCE = {"logit_bias": {"290": 100}}
 """The tiny model ends its answer at once where it may."""
 
@@ -79,8 +82,8 @@ async def test_it_answers_as_if_the_fields_had_not_been_there(engine: LocalEngin
 
 @pytest.fixture
 async def caller(tmp_path: Path) -> AsyncIterator[LocalEngine]:
-    """An engine whose model has a place for tools and for calls in its prompts."""
-    path = write_tiny_model(tmp_path / "caller.gguf", template=LISTED + CALLS)
+    """An engine whose model has a place for an effort, for tools and for calls in its prompts."""
+    path = write_tiny_model(tmp_path / "caller.gguf", template=EFFORT + LISTED + CALLS)
     async with LocalEngine(llama_cpp(read_model(path), slots=1, context_length=512, threads=1), pace=QUICK) as engine:
         await engine.wait_ready()
         yield engine
@@ -103,10 +106,19 @@ async def test_tools_are_left_out_of_a_prompt_without_a_place_for_them(
     assert await prompt_of(engine, tools=TOOLS) == plain
     assert "f" not in (await prompt_of(engine, called)).replace("<|im", "")
     assert {"tools", "tool_choice", "messages.tool", "messages.tool_calls"} <= engine.launch.lacks
-    assert (await prompt_of(caller, tools=TOOLS)).startswith("f\ng\n")
+    assert (await prompt_of(caller, tools=TOOLS)).startswith("Reasoning: medium\nf\ng\n")
     assert "CALL f" in await prompt_of(caller, called, heard, tools=TOOLS)
     added = {"tools": TOOLS, "tool_choice": "required", "messages": [chat("hi")["messages"][0], called, heard]}
     assert first_lacking(line(added), caller.launch.lacks) is None
+
+
+async def test_an_effort_is_left_out_of_a_prompt_without_a_place_for_it(
+    engine: LocalEngine, caller: LocalEngine
+) -> None:
+    assert await prompt_of(engine, reasoning_effort="high") == await prompt_of(engine)
+    assert first_lacking(line({"reasoning_effort": "high"}), engine.launch.lacks) is not None
+    assert "Reasoning: high\n" in await prompt_of(caller, reasoning_effort="high")
+    assert first_lacking(line({"reasoning_effort": "high"}), caller.launch.lacks) is None
 
 
 async def test_a_call_that_is_required_comes_and_a_named_one_may_not(caller: LocalEngine) -> None:
@@ -125,10 +137,11 @@ async def test_a_call_that_is_required_comes_and_a_named_one_may_not(caller: Loc
 @pytest.mark.parametrize(
     ("template", "lacking"),
     [
-        ("", {"tools", "messages.tool", "messages.tool_calls", "tool_choice", "parallel_tool_calls"}),
-        (CHAT_TEMPLATE, {"tools", "messages.tool", "messages.tool_calls", "tool_choice", "parallel_tool_calls"}),
-        (LISTED, {"tool_choice.required", "messages.tool_calls"}),
-        (LISTED + CALLS, set()),
+        ("", {"reasoning_effort", *OF_TOOLS}),
+        (CHAT_TEMPLATE, {"reasoning_effort", *OF_TOOLS}),
+        (EFFORT, set(OF_TOOLS)),
+        (LISTED, {"reasoning_effort", "tool_choice.required", "messages.tool_calls"}),
+        (LISTED + CALLS + EFFORT, set()),
     ],
 )
 def test_what_a_template_has_no_place_for_is_lacking(template: str, lacking: set[str]) -> None:

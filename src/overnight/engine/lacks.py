@@ -25,6 +25,7 @@ LLAMA_CPP: frozenset[str] = frozenset(
         "modalities.audio",
         "audio",
         "prediction",
+        "verbosity",
         "web_search_options",
         "moderation",
         "functions",
@@ -70,16 +71,19 @@ come and go."""
 
 _WITHOUT_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "messages.tool", "messages.tool_calls"})
 _WITHOUT_CALLS = frozenset({"tool_choice.required", "messages.tool_calls"})
+_EFFORT = "reasoning_effort"
 
 
 def lacks_of_llama_cpp(template: str) -> frozenset[str]:
     """What it lacks with a model of this chat template; where that is empty it has one of its own, without tools.
 
-    A prompt has of tools what the template writes. Without a form for calls in it, none can be made to come.
+    A prompt has of tools, and of the effort that is asked for, what the template writes. Without a form for calls in
+    it, none can be made to come.
     """
+    lacks = LLAMA_CPP if _EFFORT in template else LLAMA_CPP | {_EFFORT}
     if not re.search(r"\btools\b", template):
-        return LLAMA_CPP | _WITHOUT_TOOLS
-    return LLAMA_CPP if "tool_calls" in template else LLAMA_CPP | _WITHOUT_CALLS
+        return lacks | _WITHOUT_TOOLS
+    return lacks if "tool_calls" in template else lacks | _WITHOUT_CALLS
 
 
 VLLM: frozenset[str] = frozenset(
@@ -91,6 +95,7 @@ VLLM: frozenset[str] = frozenset(
         "modalities.audio",
         "audio",
         "prediction",
+        "verbosity",
         "web_search_options",
         "moderation",
         "functions",
