@@ -81,16 +81,20 @@ def planned(requests: list[bytes]) -> list[bytes]:
     return [line for block in (*blocks, *planner.finish()) for line in block.requests]
 
 
-async def test_prompts_are_computed_less_often_where_caches_are_by_slot(store: Store, upstream: Upstream) -> None:
+@pytest.mark.parametrize("of_each", [256, 16], ids=["a large block", "blocks of one group"])
+async def test_prompts_are_computed_less_often_where_caches_are_by_slot(
+    store: Store, upstream: Upstream, of_each: int
+) -> None:
     computed = []
     for caches in (SLOTS, None):
         upstream.script = server = SlotCaches()
         engine = Switch(upstream.url, SLOTS, caches=caches)
         async with rigged(store, upstream, route=engine) as rig:
-            batch = await add_batch(store, planned(shuffled([sharing(n, 10) for n in range(80)])))
+            requests = planned(shuffled([sharing(n, 10) for n in range(160)]))
+            batch = await add_batch(store, requests, of_each=of_each)
             engine.up()
-            await server.run(rig, 80)
-            assert (await results(store, batch)).keys() == names(80)
+            await server.run(rig, 160)
+            assert (await results(store, batch)).keys() == names(160)
         computed.append(server.computed)
     # Lanes that have nothing else left share the last groups, and any group where the database is slow.
     assert 10 <= computed[0] < computed[1] / 1.5

@@ -96,9 +96,11 @@ class Lessee:
         found = bool(self._arrived)
         await self._hold_arrived(session)
         for route in self._routes:
-            wanted = self._wanted(route)
-            if wanted is not None:
-                found |= await self._lease(session, route, wanted)
+            for _ in range(room.STATEMENTS):
+                wanted = self._wanted(route)
+                if wanted is None or not await self._lease(session, route, wanted):
+                    break
+                found = True
         return found
 
     # -- what to ask for ---------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@ LANE_AHEAD = 32
 """Requests held for each lane: many a group has as many, and each lane is to find one that no other serves."""
 MOST_BLOCKS = 64
 """Blocks leased by one statement."""
+STATEMENTS = 4
+"""That lease for a route in one round, at the most. How large blocks are is learnt from those that come: the first may
+be small, and alone it would put its only group of prompts on every lane."""
 LEASE_BYTES = 32 * 1024 * 1024
 """Bytes of requests leased by one statement, about."""
 
