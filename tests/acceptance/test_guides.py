@@ -63,6 +63,7 @@ def run(service: Served, folder: Path, command: list[str]) -> None:
     """Run what a page shows, against the server of the tests."""
     tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {**os.environ, "PATH": tools, "OVERNIGHT_SERVER": service.url, "OPENAI_LOG": ""}
+    env["OVERNIGHT_DATA_DIR"] = str(folder / "data")
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=WITHIN)
     assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-3_000:]}"
 
