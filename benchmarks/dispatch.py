@@ -17,7 +17,7 @@ from pathlib import Path
 
 import asyncpg
 
-from benchmarks import choice
+from benchmarks import choice, statements
 from benchmarks.budgets import column, note
 from benchmarks.mock import Mock
 from benchmarks.workers import Running, cpu_of_server
@@ -138,11 +138,11 @@ class Database:
 
 
 @asynccontextmanager
-async def database() -> AsyncIterator[Database]:
-    """A server for the block."""
+async def database(settings: dict[str, str] | None = None) -> AsyncIterator[Database]:
+    """A server for the block, with settings beside ours."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / "postgres"
-        async with await ensure(folder, settings=SETTINGS) as embedded:
+        async with await ensure(folder, settings={**SETTINGS, **(settings or {})}) as embedded:
             admin = await asyncpg.connect(embedded.dsn)
             yield Database(folder, admin, embedded.dsn_of("bench"))
             await admin.close()
@@ -197,8 +197,29 @@ def judge(name: str, found: Found, one_batch: Found | None) -> str:
     return column([note(*cell) for cell in cells])
 
 
-async def main(cases: dict[str, Case], rounds: int) -> None:
-    """Print the medians of each case."""
+async def tell_statements(base: Database, case: Case) -> None:
+    """Run a case once more and print what its statements took."""
+    await base.renew(case)
+    await statements.begin(base.admin)
+    with Mock(case.fastest, case.slowest) as mock, Running(base.url, mock.url, case.slots, case.requests) as worker:
+        server = base.cpu()
+        worker.go()
+        await asyncio.to_thread(worker.took)
+        cpu = base.cpu() - server
+    print(f"\n{case.slots:,} in flight: {cpu * 1e6 / case.requests:.1f} µs of PostgreSQL's CPU a request\n")
+    print("| statement | calls | µs a request | ms a call |\n|---|---|---|---|")
+    for cost in await statements.most_costly(base.admin, "bench"):
+        each = cost.milliseconds * 1e3 / case.requests
+        print(f"| `{cost.name}` | {cost.calls:,} | {each:.2f} | {cost.milliseconds / cost.calls:.2f} |", flush=True)
+
+
+async def main(cases: dict[str, Case], rounds: int, *, by_statement: bool = False) -> None:
+    """Print the medians of each case; `by_statement` what PostgreSQL's statements took instead."""
+    if by_statement:
+        async with database(statements.LIBRARY) as base:
+            for case in cases.values():
+                await tell_statements(base, case)
+        return
     print("| in flight | requests in batches | worker µs | PostgreSQL µs | mock µs | requests/s | peak MiB "
           "| slots filled | WAL B | budget |\n|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
     seen: dict[str, Found] = {}
@@ -232,6 +253,9 @@ def read_cases(given: argparse.Namespace) -> dict[str, Case]:
 if __name__ == "__main__":
     parser = choice.parser(__doc__, CASES, rounds=3)
     parser.add_argument("--case", action="append", type=read_case, help=read_case.__doc__)
+    parser.add_argument(
+        "--statements", action="store_true", help="what PostgreSQL's statements took, in a run by itself"
+    )
     given = parser.parse_args()
     events.set_up_logging("warning")
-    asyncio.run(main(read_cases(given), choice.rounds_of(given)))
+    asyncio.run(main(read_cases(given), choice.rounds_of(given), by_statement=given.statements))

@@ -55,9 +55,9 @@ class Work:
 
 
 CASES = {
-    "lengths": ("ten times longer requests against short ones", (Work(1, 4_000, LONG), Work(1, 40_000, SHORT))),
-    "batches": ("one batch against 1,000 batches", (Work(1, 12_000, LONG), Work(1_000, 12, LONG))),
-    "both": ("one batch of short ones against 1,000 of long ones", (Work(1, 40_000, SHORT), Work(1_000, 4, LONG))),
+    "lengths": ("ten times longer requests against short ones", (Work(1, 18_000, LONG), Work(1, 180_000, SHORT))),
+    "batches": ("one batch against 1,000 batches", (Work(1, 18_000, LONG), Work(1_000, 18, LONG))),
+    "both": ("one batch of short ones against 1,000 of long ones", (Work(1, 180_000, SHORT), Work(1_000, 18, LONG))),
 }
 
 
