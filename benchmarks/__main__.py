@@ -26,6 +26,7 @@ PARTS = (
     "results",
     "sizes",
     "room",
+    "room_engine",
     "lanes",
     "engine",
 )
