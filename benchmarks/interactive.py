@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import json
+import random
 import resource
 import sys
 import time
@@ -34,6 +35,9 @@ from overnight.worker.worker import Worker
 
 DELAY_MS = 200
 CALLERS = 16
+PAUSE = 0.1
+"""Seconds at the most, by chance, between an answer and its caller's next request: or all callers would fall into step,
+and their answers, which come in the same moment, would wait for one another."""
 SECONDS = 10.0
 QUICK_SECONDS = 3.0
 A_SECOND = 3_500
@@ -84,6 +88,7 @@ async def call(port: int, until: float, took: list[float]) -> None:
             raise RuntimeError(told.decode())
         await reader.readexactly(int(told.partition(b"content-length:")[2].split(b"\r\n", 1)[0]))
         took.append((time.perf_counter() - began) * 1_000)
+        await asyncio.sleep(random.uniform(0, PAUSE))
     writer.close()
 
 
@@ -187,7 +192,7 @@ async def rename(dsn: str) -> None:
 async def table(folder: Path, seconds: float) -> None:
     """Print the table."""
     print(
-        f"Replies after {DELAY_MS} ms, {CALLERS} callers.\n\n"
+        f"Replies after {DELAY_MS} ms, {CALLERS} callers, each with pauses of up to {PAUSE * 1_000:g} ms.\n\n"
         "| beside | in flight | direct p50, ms | direct p99 | p50 | p99 | over it p50 | p99 "
         "| CPU of the process a call, µs | loop late p99, ms | most | budget |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
