@@ -16,9 +16,9 @@ from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_r
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
 from overnight.upstreams.http import Broken, Reply
+from overnight.worker.arrivals import POISON
 from overnight.worker.clock import Clock
 from overnight.worker.held import Held
-from overnight.worker.lease import POISON
 from overnight.worker.queued import Queued
 from overnight.worker.record import Recorder
 from overnight.worker.request import Request

@@ -16,6 +16,7 @@ from overnight.loops import Bell, repeat
 from overnight.store.answers import Fenced
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.pool import LOST, Session, Store
+from overnight.worker.arrivals import Arrivals
 from overnight.worker.attempt import Attempts
 from overnight.worker.clock import Clock
 from overnight.worker.connection import Connection
@@ -83,7 +84,8 @@ class Worker:
         self._starter = Starter(
             self._held, life, limits, self._grants, clock, self._recorder, self._endings, self.bell.ring
         )
-        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._endings.give_up)
+        arrivals = Arrivals(self._held, clock, self._endings.give_up)
+        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, arrivals)
         self._attempts = Attempts(self._held, limits, self._grants)
         self._watch = Watch(self._held, clock)
         life.running = lambda: self._held.running
