@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 
 from overnight.catalog.route import Route
+from overnight.domain.alone import POISON
 from overnight.store import leases
 from overnight.store.leases import LeasedBlock, Past
 from overnight.store.pool import Session
@@ -15,10 +16,6 @@ from overnight.worker.flow import Batch, Flow, Source
 from overnight.worker.held import Held
 from overnight.worker.laned import LanedSource
 from overnight.worker.request import Block, Request
-
-POISON = 3
-"""A request that was in flight when so many workers or engines died runs alone the next time; if one dies of it
-even then, it fails."""
 
 
 class Arrivals:

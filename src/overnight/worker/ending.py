@@ -10,13 +10,13 @@ from time import monotonic
 from msgspec.structs import replace
 
 from overnight.domain import events, ids, result
+from overnight.domain.alone import POISON
 from overnight.domain.body import read_request
 from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_room
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
 from overnight.upstreams.http import Broken, Reply
-from overnight.worker.arrivals import POISON
 from overnight.worker.clock import Clock
 from overnight.worker.held import Held
 from overnight.worker.queued import Queued
@@ -113,7 +113,7 @@ class Endings:
         request.sent -= 1
         self._held.unsent.append((source.batch.no, request.group, request.line))
         if request is self._held.alone:
-            self._held.alone = None
+            self._held.end_turn(now)
         request.custom_id = read_request(request.text).custom_id
         request.started = now
         self.answer(request, without_room(None), now)

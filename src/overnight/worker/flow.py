@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from heapq import heapify, heappush
 from typing import Any
@@ -47,7 +48,7 @@ class Source:
         self.untaken = 0
         self.in_flight = 0
         self.waiting = 0
-        """Requests that wait until their next try is due."""
+        """Requests that wait until their next try is due, or for their turn to run alone."""
         self.last_turn = -1
         self.expected = ExpectedOutput(flow.expected)
 
@@ -68,15 +69,25 @@ class Source:
 
     def put_back(self, request: Request) -> None:
         """The request may start as soon as its turn comes."""
+        if request.alone:
+            self._let_wait_alone(request, self.flow.lone.append)
+            return
         self.again.append(request)
         self.untaken += 1
         self.flow.untaken += 1
 
     def put_first(self, request: Request) -> None:
         """The request gets its turn back."""
+        if request.alone:
+            self._let_wait_alone(request, self.flow.lone.appendleft)
+            return
         self.again.appendleft(request)
         self.untaken += 1
         self.flow.untaken += 1
+
+    def _let_wait_alone(self, request: Request, put: Callable[[Request], None]) -> None:
+        self.waiting += 1
+        put(request)
 
     def take(self, *, untried_first: bool = False) -> Request:
         """The request whose turn it is; it counts as in flight from here."""
@@ -202,6 +213,10 @@ class Flow:
         self.in_flight = 0
         self.again: list[tuple[float, int, Request]] = []
         """A heap of requests that wait for their next try, by when it is due."""
+        self.lone: deque[Request] = deque()
+        """Requests that are to run alone, and wait for their turn."""
+        self.had_turn_at = 0.0
+        """When one of these had its turn last."""
         self.low = 1
         """The reserve is too small below this."""
         self.held_until = 0.0
@@ -220,6 +235,17 @@ class Flow:
         self.wants_since: float | None = None
         """Since when the reserve has been too small."""
         self._counter = 0
+
+    def take_lone(self) -> Request:
+        """The first of those that are to run alone; it counts as in flight from here."""
+        request = self.lone.popleft()
+        source = request.block.source
+        source.waiting -= 1
+        source.in_flight += 1
+        self.in_flight += 1
+        request.expected = source.expected.tokens
+        self.shares.charge(source.owner, request.charged)
+        return request
 
     def refund(self, request: Request) -> None:
         """A request that was chosen is not sent."""
@@ -258,5 +284,7 @@ class Flow:
             others += [entry[2] for entry in self.again if entry[2].block.source is source]
             self.again = [entry for entry in self.again if entry[2].block.source is not source]
             heapify(self.again)
+            others += [request for request in self.lone if request.block.source is source]
+            self.lone = deque(request for request in self.lone if request.block.source is not source)
             source.waiting = 0
         return written, others

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from heapq import heappop
+from time import monotonic
 
 from overnight.catalog.route import Route
+from overnight.domain.alone import Turns
 from overnight.upstreams.http import Call
 from overnight.worker.flow import Batch, Flow
 from overnight.worker.request import Block, Request
@@ -40,8 +42,10 @@ class Held:
         self.unsent: list[tuple[int, int, int]] = []
         """Written down and not sent: batch, number of the group, line."""
         self.alone: Request | None = None
-        """The request that runs while nothing else may, or waits for that."""
+        """The request whose turn it is to run alone: nothing else starts. Until it is written down, the first of
+        its flow's `lone` ones."""
         self.alone_runs = False
+        self.turns = Turns()
 
     def begin(self, worker: int) -> list[Call]:
         """Forget everything, since it belongs to others now, and go on under a new number.
@@ -71,6 +75,8 @@ class Held:
 
     def drop(self, request: Request) -> None:
         """A request will not be answered here: it is left to whoever comes next."""
+        if request is self.alone:
+            self.end_turn(monotonic())
         block = request.block
         block.whole = False
         block.source.batch.unanswered -= 1
@@ -101,8 +107,6 @@ class Held:
         written, others = flow.drop(batch)
         for request in written:
             self.unsend(request)
-            if request is self.alone:
-                self.alone = None
         for request in others:
             self.drop(request)
 
@@ -110,6 +114,16 @@ class Held:
         """Drop a request that was written down, so that it does not count as tried."""
         self.unsent.append((request.block.source.batch.no, request.group, request.line))
         self.drop(request)
+
+    def give_back_reserve(self, flow: Flow) -> None:
+        """What is written down and was not sent gets its turn again."""
+        while flow.reserve:
+            request = flow.reserve.pop()
+            source = request.block.source
+            flow.unchoose(request)
+            request.sent -= 1
+            self.unsent.append((source.batch.no, request.group, request.line))
+            source.put_first(request)
 
     def running_of(self, model: str) -> int:
         """Requests of a model that run, on whatever route."""
@@ -134,6 +148,12 @@ class Held:
             self._running_of[model] = left
         else:
             del self._running_of[model]
+
+    def end_turn(self, now: float, *, in_vain: bool = False) -> None:
+        """The request whose turn it was has run alone, or will not run now: others go on."""
+        self.alone = None
+        self.alone_runs = False
+        self.turns = self.turns.end_in_vain(now) if in_vain else self.turns.end(now)
 
     def take_up_due(self, now: float) -> None:
         """Requests whose next try is due get a turn again."""

@@ -18,6 +18,7 @@ from overnight.worker.clock import Clock
 from overnight.worker.flow import Flow
 from overnight.worker.grants import Grants
 from overnight.worker.held import Held
+from overnight.worker.request import Request
 from overnight.worker.stock import Places, Stock, lacks_probe, note_more
 
 MOST_BYTES = 256 * MIB
@@ -45,15 +46,16 @@ class Lessee:
         grants: Grants,
         clock: Clock,
         only: Callable[[], Sequence[int] | None],
-        arrivals: Arrivals,
+        give_up: Callable[[Request], None],
     ) -> None:
+        """`give_up` answers a request that is not to run any more."""
         self._held = held
         self._routes = routes
         self._limits = limits
         self._grants = grants
         self._clock = clock
         self._only = only
-        self._arrivals = arrivals
+        self._arrivals = Arrivals(held, clock, give_up)
         self._after: dict[str, int] = {}
         """The owner after whom to look next, by route."""
         self._places = Places()

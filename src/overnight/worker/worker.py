@@ -16,7 +16,6 @@ from overnight.loops import Bell, repeat
 from overnight.store.answers import Fenced
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.pool import LOST, Session, Store
-from overnight.worker.arrivals import Arrivals
 from overnight.worker.attempt import Attempts
 from overnight.worker.clock import Clock
 from overnight.worker.connection import Connection
@@ -84,9 +83,8 @@ class Worker:
         self._starter = Starter(
             self._held, life, limits, self._grants, clock, self._recorder, self._endings, self.bell.ring
         )
-        arrivals = Arrivals(self._held, clock, self._endings.give_up)
-        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, arrivals)
-        self._attempts = Attempts(self._held, limits, self._grants)
+        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._endings.give_up)
+        self._attempts = Attempts(self._held, limits, self._grants, self._recorder)
         self._watch = Watch(self._held, clock)
         life.running = lambda: self._held.running
         life.running_of_closed = lambda: self._held.running_of_closed
@@ -237,7 +235,7 @@ class Worker:
         if not self._endings.stopping:
             found |= await self._attempts.round(session)
             self._starter.pump_all()
-        done = self._endings.stopping and not self._held.running
+        done = (self._endings.stopping or self._held.alone is not None) and not self._held.running
         found |= await self._recorder.flush(session, everything=done)
         self._set_timer()
         return found
