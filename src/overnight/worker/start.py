@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from overnight.catalog.route import Route
+from overnight.domain import events
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import within_context
@@ -60,7 +61,8 @@ class Starter:
         self._recorder = recorder
         self._ring = ring
         self._endings = endings
-        self.given_up: set[Call] = set()
+        self._told_cut_off = False
+        self._given_up: set[Call] = set()
         """Calls that were cancelled here: they were no tries, and may start again."""
         self._came_in: deque[tuple[Call, Reply | Broken, float]] = deque()
         """What ended and when, to be taken in together."""
@@ -88,6 +90,25 @@ class Starter:
         if len(flow.reserve) < flow.low and flow.untaken and flow.wants_since is None and not flow.is_blocked:
             flow.wants_since = monotonic()
             self._ring()
+
+    def give_up_if_cut_off(self) -> None:
+        """Stop what runs of models with a cap once others may go on with it."""
+        is_cut_off = self._limits.per_model is not None and self._life.is_cut_off()
+        if is_cut_off and self._held.running:
+            if not self._told_cut_off:
+                events.tell("worker_cut_off", running=self._held.running)
+            self._told_cut_off = True
+            self.give_up_running()
+        elif not is_cut_off:
+            self._told_cut_off = False
+
+    def give_up_running(self) -> None:
+        """Cancel what runs, where its server is there to be told."""
+        for flow in self._held.flows.values():
+            for call in list(flow.running):
+                if flow.route.pool is not None and not call.ended:
+                    self._given_up.add(call)
+                    flow.route.cancel(call)
 
     def _take(self, flow: Flow, room: int, now: float) -> list[Request]:
         """Take what may start from a flow's reserve, for so many free slots."""
@@ -191,9 +212,9 @@ class Starter:
         source = request.block.source
         flow = source.flow
         flow.route.tally.end(now)
-        given_up = call in self.given_up
+        given_up = call in self._given_up
         if given_up:
-            self.given_up.discard(call)
+            self._given_up.discard(call)
         if source.batch.forgotten:
             return None
         flow.running.discard(call)

@@ -159,9 +159,7 @@ class Worker:
 
     async def give_up_if_cut_off(self) -> bool:
         """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
-        if self._limits.per_model is not None and self._held.running and self._life.is_cut_off():
-            events.tell("worker_cut_off", running=self._held.running)
-            self._give_up_running()
+        self._starter.give_up_if_cut_off()
         return False
 
     async def tend_routes(self) -> bool:
@@ -283,11 +281,4 @@ class Worker:
     def _cut(self) -> None:
         """Give up what still runs: it goes back."""
         self._endings.cutting = True
-        self._give_up_running()
-
-    def _give_up_running(self) -> None:
-        for flow in self._held.flows.values():
-            for call in list(flow.running):
-                if flow.route.pool is not None and not call.ended:
-                    self._starter.given_up.add(call)
-                    flow.route.cancel(call)
+        self._starter.give_up_running()
