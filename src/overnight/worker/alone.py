@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from overnight.domain.limits import Limits
+from overnight.store.pool import Session
 from overnight.worker.flow import Flow
 from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.record import Recorder
 from overnight.worker.request import Request
+from overnight.worker.texts import Texts
 from overnight.worker.yielding import most_running
 
 
@@ -19,6 +21,7 @@ class Alone:
         self._limits = limits
         self._grants = grants
         self._recorder = recorder
+        self._texts = Texts(held)
 
     def look(self, now: float) -> None:
         """End a turn that comes to nothing, and let one begin that is due, whatever else runs."""
@@ -33,7 +36,7 @@ class Alone:
         if held.alone is None and held.turns.is_due(now):
             self._begin(now)
 
-    def choose(self, now: float) -> list[Request]:
+    async def choose(self, session: Session, now: float) -> list[Request]:
         """The request to write down, once nothing else is in flight and all that was answered is stored.
 
         Should it kill this worker, it alone is lost: others must not count what was never sent as lost, either.
@@ -48,18 +51,32 @@ class Alone:
             return []
         for other in held.flows.values():
             held.give_back_reserve(other)
-        if held.unsent or not self._recorder.is_empty:
+        if held.unsent or not self._recorder.is_empty or not await self._has_text(session, held.alone):
             return []
         return [held.alone.block.source.flow.take_lone()]
+
+    async def _has_text(self, session: Session, request: Request) -> bool:
+        """Whether a request, of which the text is read again where it gave it back, still has its turn."""
+        if request.text:
+            return True
+        text = (await self._texts.read(session, [request])).get(request)
+        if request is not self._held.alone:
+            return False
+        if text is None:
+            self._held.close(request.block.source.batch)
+            return False
+        self._held.take_text(request, text)
+        request.block.source.flow.waiting.bytes += request.size
+        return True
 
     def _begin(self, now: float) -> None:
         """The first of the flow that has waited longest has its turn, of those that could start now."""
         held = self._held
-        able = [flow for flow in held.flows.values() if flow.lone and self._could_start(flow, now)]
+        able = [flow for flow in held.flows.values() if flow.waiting.lone and self._could_start(flow, now)]
         if able:
-            flow = min(able, key=lambda flow: flow.had_turn_at)
-            flow.had_turn_at = now
-            held.alone = flow.lone[0]
+            flow = min(able, key=lambda flow: flow.waiting.had_turn_at)
+            flow.waiting.had_turn_at = now
+            held.alone = flow.waiting.lone[0]
             held.turns = held.turns.begin(now)
 
     def _could_start(self, flow: Flow, now: float) -> bool:
@@ -76,5 +93,5 @@ class Alone:
 
 def _is_written(request: Request) -> bool:
     """Whether the request whose turn it is no longer waits for what runs."""
-    lone = request.block.source.flow.lone
+    lone = request.block.source.flow.waiting.lone
     return not lone or lone[0] is not request

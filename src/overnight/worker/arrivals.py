@@ -88,10 +88,10 @@ class Arrivals:
         if before.losses > POISON:
             self._give_up(request)
         elif until is not None and until > monotonic():
-            request.block.source.flow.wait(request, until)
+            self._held.wait(request, until)
         else:
             # It should have run by now: it comes before those that were never sent.
-            request.block.source.put_back(request)
+            self._held.put_back(request)
 
     def _batch(self, leased: LeasedBlock) -> Batch:
         batch = self._held.batches.get(leased.batch.no)

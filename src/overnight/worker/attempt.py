@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from time import monotonic
 
-from overnight.domain.fairness import estimate
 from overnight.domain.last_part import is_last_part
 from overnight.domain.limits import Limits
 from overnight.store import leases
@@ -47,7 +46,7 @@ class Attempts:
         chosen: list[Request] = []
         for flow in self._held.flows.values():
             chosen += self._choose(flow, now)
-        chosen = chosen or self._alone.choose(now)
+        chosen = chosen or await self._alone.choose(session, now)
         if chosen:
             await self._write(session, chosen)
         return bool(chosen or self._held.unsent)
@@ -180,7 +179,7 @@ class Attempts:
             if source.batch.closed:
                 self._held.drop(request)
             else:
-                source.put_first(request)
+                self._held.put_back(request, first=True)
 
 
 def _take_of_one(source: Source, most: int, *, untried_first: bool) -> list[Request]:
@@ -191,7 +190,7 @@ def _take_of_one(source: Source, most: int, *, untried_first: bool) -> list[Requ
     for _ in range(min(most, source.untaken)):
         request = source.take(untried_first=untried_first)
         request.expected = expected
-        charged += estimate(len(request.text), expected)
+        charged += request.charged
         chosen.append(request)
     source.flow.shares.charge(source.batch.owner, charged)
     return chosen
@@ -206,8 +205,8 @@ def _take_in_turns(flow: Flow, sources: list[Source], most: int, *, untried_firs
         if source is None:
             break
         request = source.take(untried_first=untried_first)
-        request.expected = expected = source.expected.tokens
-        turns.charge(estimate(len(request.text), expected))
+        request.expected = source.expected.tokens
+        turns.charge(request.charged)
         chosen.append(request)
     return chosen
 

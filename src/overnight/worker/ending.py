@@ -141,7 +141,7 @@ class Endings:
         if source.batch.closed or self.cutting:
             self._held.drop(request)
         else:
-            source.flow.wait(request, until)
+            self._held.wait(request, until)
 
     def give_up(self, request: Request) -> None:
         """Answer a request that workers died of, as it comes back."""
@@ -168,7 +168,7 @@ class Endings:
             self._held.unsend(request)
             return
         self._held.unsent.append((source.batch.no, request.group, request.line))
-        source.flow.wait(request, now + LOST_WAIT)
+        self._held.wait(request, now + LOST_WAIT)
 
     def _lose_server(self, request: Request, tried: Try, now: float) -> None:
         """The engine died: it is started again, and this was no try, unless the request is what it dies of."""

@@ -156,9 +156,9 @@ class Grants:
     def _wants_to_run_alone(self, flow: Flow, now: float) -> bool:
         """Whether a slot for one request more is asked for: others may use it while that is to wait."""
         held = self._held
-        if not flow.lone:
+        if not flow.waiting.lone:
             return False
-        return flow.lone[0] is held.alone if held.alone else held.turns.is_due(now) or not held.running
+        return flow.waiting.lone[0] is held.alone if held.alone else held.turns.is_due(now) or not held.running
 
     def _due(self, wanted: dict[str, int], now: float) -> list[str]:
         """The models of which something has to be asked or told now."""

@@ -20,6 +20,7 @@ from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.request import Request
 from overnight.worker.stock import Places, Stock, lacks_probe, note_more
+from overnight.worker.texts import Texts
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -56,6 +57,7 @@ class Lessee:
         self._clock = clock
         self._only = only
         self._arrivals = Arrivals(held, clock, give_up)
+        self._texts = Texts(held)
         self._after: dict[str, int] = {}
         """The owner after whom to look next, by route."""
         self._places = Places()
@@ -88,6 +90,7 @@ class Lessee:
     async def round(self, session: Session) -> bool:
         """Lease what there is room for; says whether anything came."""
         found = await self._arrivals.round(session)
+        found |= await self._texts.round(session)
         for route in self._routes:
             for _ in range(room.STATEMENTS):
                 wanted = self._wanted(route)
