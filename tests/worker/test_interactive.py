@@ -52,8 +52,8 @@ class Watched(Tally):
             self.started += [self.running] * count
         self._interactive = self._route.interactive
 
-    def end(self, now: float) -> None:
-        super().end(now)
+    def end(self, now: float, began: float = float("inf")) -> None:
+        super().end(now, began)
         self._interactive = self._route.interactive
 
 

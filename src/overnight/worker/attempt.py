@@ -80,7 +80,7 @@ class Attempts:
         lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit, lanes)
         if on_trial:
             # One request shows whether the server is well again. What is written down beside it would be the next.
-            lines = max(0, 1 - running - len(flow.reserve))
+            lines = max(0, min(1, cap - running - len(flow.reserve)))
         if not lines:
             return []
         survey(flow)

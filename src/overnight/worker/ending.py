@@ -56,7 +56,7 @@ class Endings:
         flow = request.block.source.flow
         events.tell("try_failed", code=tried.code, status=tried.status, route=flow.route.name)
         if tried.blames_route:
-            flow.route.note_failure(now)
+            flow.route.note_failure(now, request.started)
         elif isinstance(came, Reply):
             flow.route.note_answer()
         if is_refusal(tried):

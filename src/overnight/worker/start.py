@@ -200,7 +200,7 @@ class Starter:
         assert type(request) is Request
         source = request.block.source
         flow = source.flow
-        flow.route.tally.end(now)
+        flow.route.tally.end(now, request.started)
         given_up = call in self.given_up
         if given_up:
             self.given_up.discard(call)
