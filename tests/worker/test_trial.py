@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from time import monotonic
 
 import pytest
 
@@ -11,10 +10,12 @@ from overnight.catalog import circuit
 from overnight.catalog.route import Route
 from overnight.domain import backoff
 from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged
 from tests.worker.routes import Switch
+from tests.worker.turned_clock import pass_time
 
 
 class OnTrial(Switch):
@@ -140,29 +141,28 @@ async def test_a_server_is_tried_again_while_requests_from_before_still_hang(
 async def test_beside_what_hangs_one_request_at_a_time_is_a_probe(
     store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, interactive: int
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
-    monkeypatch.setattr(circuit, "FIRST_PAUSE", 0.05)
     gate = Gate()
-    failed = 0
 
     async def script(asked: Asked) -> Say:
-        nonlocal failed
-        if failed < circuit.FAILURES and not asked.name.startswith("hangs"):
-            failed += 1
-            return Say(502, failure("gone"))
-        return await gate(asked)
+        hangs = asked.name.startswith("hangs") or route_of(rig).is_on_trial
+        return await gate(asked) if hangs else Say(502, failure("gone"))
 
     upstream.script = script
     await add_batch(store, [request(f"hangs{i}") for i in range(3)])
-    async with rigged(store, upstream, slots=8) as rig:
+    # Its heartbeat is always fresh, whatever the clock of the circuit shows.
+    async with rigged(store, upstream, slots=12, clock=lambda: 0.0) as rig:
         await rig.until(lambda: upstream.in_flight == 3)
         for _ in range(interactive):
             rig.routes.load.begin(route_of(rig), "m")
         await add_batch(store, [request(f"r{i}") for i in range(40)])
         rig.worker.wake()
-        await rig.until(lambda: upstream.in_flight == 4 and route_of(rig).is_on_trial)
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == upstream.in_flight)
+        hanging = rig.worker.running
+        assert 3 <= hanging < 11
+        pass_time(monkeypatch, circuit.FIRST_PAUSE)
+        await rig.until(lambda: upstream.in_flight > hanging)
         for _ in range(5):
             rig.worker.wake()
             await rig.worker.round()
-        assert rig.worker.running == 4
+        assert rig.worker.running == hanging + 1
         gate.open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from time import monotonic
 
 from overnight.catalog.circuit import Circuit
 from overnight.catalog.listing import ask_for_models
@@ -15,6 +14,7 @@ from overnight.domain.concurrency.rule import follow
 from overnight.domain.concurrency.state import Bounds, Room, Signals
 from overnight.domain.targets import TARGETS
 from overnight.domain.waiting import SERVER_BUSY, SERVER_UNREACHABLE
+from overnight.monotonic import monotonic
 from overnight.store.served import ANY, Offer
 from overnight.upstreams.address import read_address
 from overnight.upstreams.http import Endpoint, Pool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from time import monotonic
 
 from overnight.catalog.find import lacks_of, resolve, routes_to
 from overnight.catalog.route import MOST_INTERACTIVE, Route
@@ -15,6 +14,7 @@ from overnight.domain.limits import Limits
 from overnight.domain.outcome import Try
 from overnight.interactive.asked import Asked, refuse_what_is_lacking
 from overnight.interactive.refused import LONGEST_ERROR, Refused, as_refused, judge
+from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from overnight.store.served import list_served
 from overnight.upstreams.http import Broken, Reply

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 from overnight.domain.fairness import estimate
 from overnight.domain.last_part import is_last_part
 from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from time import monotonic
 
 from msgspec.structs import replace
 
@@ -13,6 +12,7 @@ from overnight.domain import events, ids, result
 from overnight.domain.body import read_request
 from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_room
+from overnight.monotonic import monotonic
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
 from overnight.upstreams.http import Broken, Reply
