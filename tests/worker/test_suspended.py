@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+import overnight
 from overnight.store.life import CUT_OFF_AFTER, Life
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo
@@ -49,3 +52,12 @@ async def test_a_try_that_came_due_meanwhile_is_made_at_once(
         pass_time(monkeypatch, 10)
         await rig.finish()
     assert (await results(store, batch)).keys() == {"r0"}
+
+
+def test_all_moments_that_a_worker_compares_are_of_one_clock() -> None:
+    package = Path(overnight.__file__).parent
+    modules = [path for room in ("worker", "catalog", "interactive") for path in (package / room).glob("*.py")]
+    others = [
+        path.name for path in modules if re.search(r"from time import .*monotonic|time\.monotonic", path.read_text())
+    ]
+    assert (len(modules) > 30, others) == (True, [])
