@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from overnight.domain import events
 from overnight.domain.limits import Limits
 from overnight.monotonic import monotonic
 from overnight.store.life import declare_dead
@@ -14,6 +15,7 @@ from overnight.store.pool import Store
 from overnight.worker import grants
 from tests.scripted_upstream import Gate, Turnstile, Upstream
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
+from tests.worker.routes import Switch
 from tests.worker.test_takeover import AT_ONCE, kill
 
 
@@ -252,6 +254,34 @@ async def test_a_worker_that_is_cut_off_gives_up_what_runs_before_others_run_it(
         await rig.finish()
     assert (await results(store, batch)).keys() == names(20)
     assert await value(store, "SELECT max(tries) FROM answer") == 1
+
+
+async def test_being_cut_off_is_told_once_each_time(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a request cannot be given up, since its engine is down and nobody knows yet what became of it."""
+    told: list[str] = []
+    monkeypatch.setattr(events, "tell", lambda event, *_, **__: told.append(event))
+    frozen_for = 0.0
+
+    def clock() -> float:
+        return monotonic() + frozen_for
+
+    upstream.script = gate = Gate()
+    engine = Switch(upstream.url)
+    engine.up()
+    await add_batch(store, [request("a")])
+    async with rigged(store, upstream, limits=capped(4), route=engine, clock=clock) as rig:
+        await rig.until(lambda: upstream.in_flight == 1)
+        engine.down()
+        for times in (1, 2):
+            frozen_for += 60.0
+            for _ in range(3):
+                await rig.worker.give_up_if_cut_off()
+            assert (rig.worker.running, told.count("worker_cut_off")) == (1, times)
+            await rig.worker.beat()
+            await rig.worker.give_up_if_cut_off()
+        gate.open()
 
 
 async def test_without_a_cap_what_runs_is_not_given_up(store: Store, upstream: Upstream) -> None:

@@ -14,6 +14,7 @@ from overnight.worker.attempt import SHORT_FOR, Attempts
 from overnight.worker.flow import Batch, Flow, Source
 from overnight.worker.grants import Grants
 from overnight.worker.held import Held
+from overnight.worker.record import Recorder
 from overnight.worker.stock import PASSED_OVER_FOR, Places, Stock, note_more
 from tests.worker.routes import Switch
 
@@ -57,7 +58,9 @@ def test_who_was_not_asked_or_not_reached_is_not_known_to_have_none() -> None:
 def test_an_owner_of_whom_all_was_taken_while_more_is_ready_has_not_left_for_a_second() -> None:
     held = Held(1)
     flow = Flow(Switch("x"), "m", 0.0)
-    attempts = Attempts(held, Limits(), Grants(held, Limits(), Life(Store("postgresql://unused")), Load()))
+    life = Life(Store("postgresql://unused"))
+    recorder = Recorder(held, lambda: None, lambda _: None)
+    attempts = Attempts(held, Limits(), Grants(held, Limits(), life, Load()), recorder)
     both = [source(flow, 1, 5, 1), source(flow, 2, 5, 2)]
     attempts._see(flow, both, 0.0)
     flow.shares.charge(1, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -252,3 +253,32 @@ async def test_a_request_that_four_workers_died_of_is_not_sent_again(store: Stor
     assert "r3" not in upstream.arrivals
     # The other one has lost three workers: it ran, and while it did nothing else.
     assert upstream.beside["r4"] == 0
+
+
+async def test_what_the_database_still_does_for_a_lost_connection_is_not_done(store: Store, upstream: Upstream) -> None:
+    """A statement that was under way as the connection broke, and would be committed after all was taken back."""
+    batch = await add_batch(store, [request("a")])
+    async with rigged(store, upstream) as rig, store.session() as session:
+        hold = session.connection
+        await hold.execute(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN IF NEW.no = 1 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NEW; END $$;"
+            "CREATE TRIGGER wait BEFORE INSERT ON attempt FOR EACH ROW EXECUTE FUNCTION wait();"
+            "SELECT pg_advisory_lock(7)"
+        )
+        writing = asyncio.create_task(rig.worker.round())
+        while not await value(store, _WAITING):
+            await asyncio.sleep(0.005)
+        assert rig.worker._connection._session is not None
+        rig.worker._connection._session.connection.terminate()
+        await writing
+        await rig.until(lambda: rig.worker.running == 1)
+        await hold.execute("SELECT pg_advisory_unlock(7)")
+        while await value(store, _WAITING):
+            await asyncio.sleep(0.005)
+        await rig.finish()
+    assert (await results(store, batch)).keys() == {"a"}
+    assert await value(store, "SELECT sum(cardinality(lines)) FROM attempt") == 1
+
+
+_WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted"

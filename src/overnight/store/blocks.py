@@ -92,6 +92,12 @@ async def read_of_models(session: Session, batch: int, models: Sequence[str]) ->
         after = rows[-1]["seq"]
 
 
+async def read(session: Session, batch: int, seqs: Sequence[int]) -> dict[int, bytes]:
+    """The requests of some blocks of a batch by their lines; there are none of a batch that was deleted."""
+    rows = await session.rows(_SQL["read_blocks"], batch=batch, seqs=seqs)
+    return {line: text for row in rows for line, text in zip(row["lines"], unpack(row["data"]), strict=True)}
+
+
 async def delete_some(session: Session, batch: int) -> bool:
     """Delete some blocks of a batch; False when none is left."""
     return await session.run(_SQL["delete_blocks"], batch=batch, most=DELETED_AT_ONCE) == DELETED_AT_ONCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import overnight
@@ -35,6 +35,8 @@ _SESSION = "overnight worker "
 
 LONGEST_LOCK_WAIT = "1s"
 """Every write of a worker is far shorter; one that holds its rows for longer is frozen."""
+END_WITHIN_MS = 2_000
+"""Milliseconds for which it is waited that the server ends a process."""
 
 
 class Life:
@@ -170,6 +172,16 @@ async def end_sessions(store: Store, worker: int) -> int:
     """End the writing connections of a worker; what they had not committed is undone. Returns how many there were."""
     await grants.expect_end_of_sessions(store, worker, session_name(worker))
     return len(await store.rows(_SQL["end_sessions_of_worker"], name=session_name(worker)))
+
+
+async def end_lost(session: Session, name: str, pids: Sequence[int]) -> None:
+    """End what the server still does for lost connections of that name; what it had not committed is undone.
+
+    `pids` are those of its processes. Raises ConnectionError, one of LOST, where one of them does not end.
+    """
+    rows = await session.rows(_SQL["end_backends_of_worker"], name=name, pids=pids, milliseconds=END_WITHIN_MS)
+    if not all(row["ended"] for row in rows):
+        raise ConnectionError("a statement of a lost connection is still under way")
 
 
 async def free_lingering(store: Store) -> bool:

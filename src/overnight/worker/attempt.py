@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from overnight.domain.fairness import estimate
 from overnight.domain.last_part import is_last_part
 from overnight.domain.limits import Limits
 from overnight.monotonic import monotonic
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room
+from overnight.worker.alone import Alone
 from overnight.worker.flow import Flow, Source
 from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.laned import sort, survey
 from overnight.worker.pick import Turns
+from overnight.worker.record import Recorder
 from overnight.worker.request import Block, Request
 from overnight.worker.yielding import most_running
 
@@ -25,10 +26,11 @@ SHORT_FOR = 1.0
 class Attempts:
     """Keeps a reserve of written-down requests for each flow, so that a free slot never waits for a commit."""
 
-    def __init__(self, held: Held, limits: Limits, grants: Grants) -> None:
+    def __init__(self, held: Held, limits: Limits, grants: Grants, recorder: Recorder) -> None:
         self._held = held
         self._limits = limits
         self._grants = grants
+        self._alone = Alone(held, limits, grants, recorder)
         self._groups = 0
         self._first: set[Request] = set()
         """Of those chosen last: the first request of each owner who has just come."""
@@ -42,12 +44,14 @@ class Attempts:
             if not batch.closed and not batch.may_start(now):
                 self._held.close(batch)
         self._first.clear()
+        self._alone.look(now)
         chosen: list[Request] = []
         for flow in self._held.flows.values():
             chosen += self._choose(flow, now)
+        chosen = chosen or await self._alone.choose(session, now)
         if chosen:
             await self._write(session, chosen)
-        return bool(chosen)
+        return bool(chosen or self._held.unsent)
 
     async def take_back(self, session: Session) -> bool:
         """Unwrite what was written down and will not be sent; says whether there was any."""
@@ -75,7 +79,7 @@ class Attempts:
             # Its server is down: how long that lasts says nothing about the database.
             flow.wants_since = None
             if on_trial:
-                self._give_back_reserve(flow)
+                self._held.give_back_reserve(flow)
             return []
         lanes = flow.route.slot_caches or 0
         flow.low = room.reserve_low(cap, flow.rate.value, self._commit, lanes)
@@ -99,45 +103,13 @@ class Attempts:
             chosen += _take_of_one(sources[0], lines, untried_first=on_trial)
         else:
             chosen += _take_in_turns(flow, sources, lines, untried_first=on_trial)
-        return self._one_alone(chosen)
+        return chosen
 
     def _take_first(self, flow: Flow, sources: list[Source], most: int) -> list[Request]:
         """Take a request of each owner who has just come."""
         chosen = _take_in_turns(flow, sources, most, untried_first=False)
         self._first.update(chosen)
         return chosen
-
-    def _give_back_reserve(self, flow: Flow) -> None:
-        """What is written down gets its turn again: whatever is next may be a better probe by then."""
-        while flow.reserve:
-            request = flow.reserve.pop()
-            source = request.block.source
-            flow.unchoose(request)
-            request.sent -= 1
-            self._held.unsent.append((source.batch.no, request.group, request.line))
-            if request is self._held.alone:
-                self._held.alone = None
-            source.put_first(request)
-
-    def _one_alone(self, chosen: list[Request]) -> list[Request]:
-        """Of requests that are to run alone write down one at a time.
-
-        Should it kill this worker, others that were written down would count as lost with it, and fail without ever
-        having run alone.
-        """
-        if not any(request.alone for request in chosen):
-            return chosen
-        reserves = (request for flow in self._held.flows.values() for request in flow.reserve)
-        taken = self._held.alone is not None or any(request.alone for request in reserves)
-        left: list[Request] = []
-        for request in chosen:
-            if request.alone and taken:
-                request.block.source.flow.unchoose(request)
-                request.block.source.put_first(request)
-            else:
-                taken = taken or request.alone
-                left.append(request)
-        return left
 
     def _see(self, flow: Flow, sources: list[Source], now: float) -> None:
         """Tell who waits. An owner of whom all that is held was taken, while more is ready, has not left."""
@@ -152,7 +124,7 @@ class Attempts:
 
     def _cap(self, flow: Flow, running: int, now: float) -> int:
         """How many requests of the flow could run, those that do included."""
-        if now < flow.held_until:
+        if now < flow.held_until or self._held.alone is not None:
             return 0
         others = sum(len(sibling.running) for sibling in flow.siblings) - running
         cap = min(
@@ -221,7 +193,7 @@ class Attempts:
             if source.batch.closed:
                 self._held.drop(request)
             else:
-                source.put_first(request)
+                self._held.put_back(request, first=True)
 
 
 def _newcomers(flow: Flow) -> set[int]:
@@ -243,7 +215,7 @@ def _take_of_one(source: Source, most: int, *, untried_first: bool) -> list[Requ
     for _ in range(min(most, source.untaken)):
         request = source.take(untried_first=untried_first)
         request.expected = expected
-        charged += estimate(len(request.text), expected)
+        charged += request.charged
         chosen.append(request)
     source.flow.shares.charge(source.batch.owner, charged)
     return chosen
@@ -258,8 +230,8 @@ def _take_in_turns(flow: Flow, sources: list[Source], most: int, *, untried_firs
         if source is None:
             break
         request = source.take(untried_first=untried_first)
-        request.expected = expected = source.expected.tokens
-        turns.charge(estimate(len(request.text), expected))
+        request.expected = source.expected.tokens
+        turns.charge(request.charged)
         chosen.append(request)
     return chosen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from overnight.domain import events
-from overnight.store.life import Life
+from overnight.store.life import Life, end_lost
 from overnight.store.pool import LOST, Session, Store
 
 _CLOSE_WITHIN = 2.0
@@ -23,6 +23,8 @@ class Connection:
         self._life = life
         self._session: Session | None = None
         self._name = ""
+        self._pids: list[int] = []
+        """Of the server's processes for it and for those before that may still be at work."""
         self._told = False
         self.is_new = False
         """The connection has not been used: what was under way on the one before may or may not have happened."""
@@ -36,6 +38,11 @@ class Connection:
             self._session = await self._store.connect(self._name)
             self.is_new = True
             self._told = False
+            self._pids.append(self._session.connection.get_server_pid())
+        if len(self._pids) > 1:
+            # Else it might commit something after it was looked whether that happened.
+            await end_lost(self._session, self._name, self._pids[:-1])
+            del self._pids[:-1]
         return self._session
 
     async def lose(self, error: BaseException) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from overnight.domain import events, ids, result
+from overnight.domain.alone import POISON
 from overnight.domain.body import read_request
 from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_room
@@ -18,7 +19,6 @@ from overnight.store.leases import FailedCall
 from overnight.upstreams.http import Broken, Reply
 from overnight.worker.clock import Clock
 from overnight.worker.held import Held
-from overnight.worker.lease import POISON
 from overnight.worker.queued import Queued
 from overnight.worker.record import Recorder
 from overnight.worker.request import Request
@@ -113,7 +113,7 @@ class Endings:
         request.sent -= 1
         self._held.unsent.append((source.batch.no, request.group, request.line))
         if request is self._held.alone:
-            self._held.alone = None
+            self._held.end_turn(now)
         request.custom_id = read_request(request.text).custom_id
         request.started = now
         self.answer(request, without_room(None), now)
@@ -141,7 +141,7 @@ class Endings:
         if source.batch.closed or self.cutting:
             self._held.drop(request)
         else:
-            source.flow.wait(request, until)
+            self._held.wait(request, until)
 
     def give_up(self, request: Request) -> None:
         """Answer a request that workers died of, as it comes back."""
@@ -168,7 +168,7 @@ class Endings:
             self._held.unsend(request)
             return
         self._held.unsent.append((source.batch.no, request.group, request.line))
-        source.flow.wait(request, now + LOST_WAIT)
+        self._held.wait(request, now + LOST_WAIT)
 
     def _lose_server(self, request: Request, tried: Try, now: float) -> None:
         """The engine died: it is started again, and this was no try, unless the request is what it dies of."""

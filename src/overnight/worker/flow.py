@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
-from heapq import heapify, heappush
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from overnight.store.leases import LeasedBatch, Pace
 from overnight.upstreams.http import Call
 from overnight.worker.request import Block, Request
 from overnight.worker.room import Rate
+from overnight.worker.waiting import Waiting
 
 
 class Source:
@@ -47,7 +47,7 @@ class Source:
         self.untaken = 0
         self.in_flight = 0
         self.waiting = 0
-        """Requests that wait until their next try is due."""
+        """Requests that wait until their next try is due, or for their turn to run alone."""
         self.last_turn = -1
         self.expected = ExpectedOutput(flow.expected)
 
@@ -66,15 +66,12 @@ class Source:
         self.flow.is_dry = self.is_sorted = False
         self.hold(block)
 
-    def put_back(self, request: Request) -> None:
-        """The request may start as soon as its turn comes."""
-        self.again.append(request)
-        self.untaken += 1
-        self.flow.untaken += 1
-
-    def put_first(self, request: Request) -> None:
-        """The request gets its turn back."""
-        self.again.appendleft(request)
+    def put_back(self, request: Request, *, first: bool = False) -> None:
+        """The request may start as soon as its turn comes; or it gets its turn back."""
+        if first:
+            self.again.appendleft(request)
+        else:
+            self.again.append(request)
         self.untaken += 1
         self.flow.untaken += 1
 
@@ -85,7 +82,9 @@ class Source:
         self.in_flight += 1
         self.flow.in_flight += 1
         if self.again and not (untried_first and self.blocks):
-            return self.again.popleft()
+            request = self.again.popleft()
+            self.flow.waiting.note_taken(request)
+            return request
         return self._take_untried()
 
     def hold(self, block: Block) -> None:
@@ -113,6 +112,8 @@ class Source:
 
     def drop_untaken(self) -> list[Request]:
         """Forget and return all requests whose turn has not come."""
+        for request in self.again:
+            self.flow.waiting.note_taken(request)
         dropped = [*self.again, *self.drop_untried()]
         self.again.clear()
         self.flow.untaken -= self.untaken
@@ -200,8 +201,7 @@ class Flow:
         self.running: set[Call] = set()
         self.untaken = 0
         self.in_flight = 0
-        self.again: list[tuple[float, int, Request]] = []
-        """A heap of requests that wait for their next try, by when it is due."""
+        self.waiting = Waiting()
         self.low = 1
         """The reserve is too small below this."""
         self.held_until = 0.0
@@ -219,7 +219,16 @@ class Flow:
         self.expected = ExpectedOutput()
         self.wants_since: float | None = None
         """Since when the reserve has been too small."""
-        self._counter = 0
+
+    def take_lone(self) -> Request:
+        """The first of those that are to run alone; it counts as in flight from here."""
+        request = self.waiting.take_lone()
+        source = request.block.source
+        source.in_flight += 1
+        self.in_flight += 1
+        request.expected = source.expected.tokens
+        self.shares.charge(source.owner, request.charged)
+        return request
 
     def refund(self, request: Request) -> None:
         """A request that was chosen is not sent."""
@@ -239,12 +248,6 @@ class Flow:
             source.expected.learn(usage.output)
             self.expected.learn(usage.output)
 
-    def wait(self, request: Request, until: float) -> None:
-        """The request's next try is due at a moment of the monotonic clock."""
-        self._counter += 1
-        request.block.source.waiting += 1
-        heappush(self.again, (until, self._counter, request))
-
     def drop(self, batch: Batch) -> tuple[list[Request], list[Request]]:
         """Forget and return the requests of a batch that were not sent: those written down, and all others."""
         source = batch.sources[self]
@@ -255,8 +258,5 @@ class Flow:
                 self.unchoose(request)
         others = source.drop_untaken()
         if source.waiting:
-            others += [entry[2] for entry in self.again if entry[2].block.source is source]
-            self.again = [entry for entry in self.again if entry[2].block.source is not source]
-            heapify(self.again)
-            source.waiting = 0
+            others += self.waiting.drop(source)
         return written, others

@@ -138,7 +138,7 @@ class Grants:
         now = monotonic()
         wanted: dict[str, int] = {}
         for flow in self._held.flows.values():
-            work = len(flow.reserve) + flow.untaken
+            work = len(flow.reserve) + flow.untaken + self._wants_to_run_alone(flow, now)
             running = len(flow.running)
             most = most_running(flow.route, self._limits, now) if work and now >= flow.held_until else 0
             if most > 0:
@@ -151,6 +151,13 @@ class Grants:
             if self._told(model):
                 wanted.setdefault(model, 0)
         return {model: min(number, self._limits.slots) for model, number in wanted.items()}
+
+    def _wants_to_run_alone(self, flow: Flow, now: float) -> bool:
+        """Whether a slot for one request more is asked for: others may use it while that is to wait."""
+        held = self._held
+        if not flow.waiting.lone:
+            return False
+        return flow.waiting.lone[0] is held.alone if held.alone else held.turns.is_due(now) or not held.running
 
     def _due(self, wanted: dict[str, int], now: float) -> list[str]:
         """The models of which something has to be asked or told now."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 from heapq import heappop
 
 from overnight.catalog.route import Route
+from overnight.domain.alone import Turns
+from overnight.domain.limits import MIB
+from overnight.monotonic import monotonic
 from overnight.upstreams.http import Call
 from overnight.worker.flow import Batch, Flow
 from overnight.worker.request import Block, Request
 
 IDLE_FLOWS = 32
+WAITING_BYTES = 32 * MIB
+"""Of requests that wait for another try, or for their turn to run alone; beyond it they are read again when due."""
 STUCK_FOR = 5.0
 """Seconds; the server of a flow that takes nothing for longer has more than a hiccup."""
 
@@ -40,8 +45,10 @@ class Held:
         self.unsent: list[tuple[int, int, int]] = []
         """Written down and not sent: batch, number of the group, line."""
         self.alone: Request | None = None
-        """The request that runs while nothing else may, or waits for that."""
+        """The request whose turn it is to run alone: nothing else starts. Until it is written down, the first of
+        its flow's `waiting.lone`."""
         self.alone_runs = False
+        self.turns = Turns()
 
     def begin(self, worker: int) -> list[Call]:
         """Forget everything, since it belongs to others now, and go on under a new number.
@@ -71,6 +78,8 @@ class Held:
 
     def drop(self, request: Request) -> None:
         """A request will not be answered here: it is left to whoever comes next."""
+        if request is self.alone:
+            self.end_turn(monotonic())
         block = request.block
         block.whole = False
         block.source.batch.unanswered -= 1
@@ -101,8 +110,6 @@ class Held:
         written, others = flow.drop(batch)
         for request in written:
             self.unsend(request)
-            if request is self.alone:
-                self.alone = None
         for request in others:
             self.drop(request)
 
@@ -110,6 +117,16 @@ class Held:
         """Drop a request that was written down, so that it does not count as tried."""
         self.unsent.append((request.block.source.batch.no, request.group, request.line))
         self.drop(request)
+
+    def give_back_reserve(self, flow: Flow) -> None:
+        """What is written down and was not sent gets its turn again."""
+        while flow.reserve:
+            request = flow.reserve.pop()
+            source = request.block.source
+            flow.unchoose(request)
+            request.sent -= 1
+            self.unsent.append((source.batch.no, request.group, request.line))
+            self.put_back(request, first=True)
 
     def running_of(self, model: str) -> int:
         """Requests of a model that run, on whatever route."""
@@ -135,17 +152,54 @@ class Held:
         else:
             del self._running_of[model]
 
+    def end_turn(self, now: float, *, in_vain: bool = False) -> None:
+        """The request whose turn it was has run alone, or will not run now: others go on."""
+        self.alone = None
+        self.alone_runs = False
+        self.turns = self.turns.end_in_vain(now) if in_vain else self.turns.end(now)
+
+    def wait(self, request: Request, until: float) -> None:
+        """A request's next try is due at a moment of the monotonic clock."""
+        request.block.source.flow.waiting.add(request, until)
+        self._let_text_go(request)
+
+    def put_back(self, request: Request, *, first: bool = False) -> None:
+        """A request may start as soon as its turn comes, or `first` of all; or it waits for its turn to run alone."""
+        if request.alone:
+            request.block.source.flow.waiting.add_lone(request, first=first)
+            self._let_text_go(request)
+        else:
+            request.block.source.put_back(request, first=first)
+
+    def _let_text_go(self, request: Request) -> None:
+        """A request waits. So that those that do take no room from others, few of their bytes are kept."""
+        flow = request.block.source.flow
+        if sum(each.waiting.bytes for each in self.flows.values()) + len(request.text) <= WAITING_BYTES:
+            flow.waiting.bytes += len(request.text)
+        else:
+            self.bytes -= len(request.text)
+            request.text = b""
+
+    def take_text(self, request: Request, text: bytes) -> None:
+        """A request that gave its text back has it again."""
+        request.text = text
+        self.bytes += len(text)
+
     def take_up_due(self, now: float) -> None:
         """Requests whose next try is due get a turn again."""
         for flow in self.flows.values():
-            while flow.again and flow.again[0][0] <= now:
-                request = heappop(flow.again)[2]
+            while flow.waiting.again and flow.waiting.again[0][0] <= now:
+                request = heappop(flow.waiting.again)[2]
+                if not (request.text or request.alone):
+                    flow.waiting.unread.append(request)
+                    continue
+                flow.waiting.bytes -= len(request.text)
                 request.block.source.waiting -= 1
-                request.block.source.put_back(request)
+                self.put_back(request)
 
     def next_due(self) -> float | None:
         """When the next try of a waiting request is due, by the monotonic clock."""
-        return min((flow.again[0][0] for flow in self.flows.values() if flow.again), default=None)
+        return min((flow.waiting.again[0][0] for flow in self.flows.values() if flow.waiting.again), default=None)
 
     def part_with(self, block: Block) -> None:
         """A block is no longer leased; forget its batch with the last one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from math import ceil
 
@@ -11,16 +10,17 @@ from overnight.catalog.routes import Routes
 from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, MIB, Limits
 from overnight.monotonic import monotonic
 from overnight.store import leases
-from overnight.store.leases import LeasedBlock, Past, Wanted
+from overnight.store.leases import Wanted
 from overnight.store.pool import Session
 from overnight.worker import room
+from overnight.worker.arrivals import Arrivals
 from overnight.worker.clock import Clock
-from overnight.worker.flow import Batch, Flow, Source
+from overnight.worker.flow import Flow
 from overnight.worker.grants import Grants
 from overnight.worker.held import Held
-from overnight.worker.laned import LanedSource
-from overnight.worker.request import Block, Request
+from overnight.worker.request import Request
 from overnight.worker.stock import Places, Stock, lacks_probe, note_more
+from overnight.worker.texts import Texts
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -34,9 +34,6 @@ IDLE_LOOK_EVERY = 4.0
 """The same while nothing is held: whoever has new work rings."""
 LEAST_WAITING = 1_024
 """So many requests of a batch may wait for another try; with more of them no block of it is leased."""
-POISON = 3
-"""A request that was in flight when so many workers or engines died runs alone the next time; if one dies of it
-even then, it fails."""
 
 
 class Lessee:
@@ -59,9 +56,8 @@ class Lessee:
         self._grants = grants
         self._clock = clock
         self._only = only
-        self._give_up = give_up
-        self._arrived: deque[tuple[Route, LeasedBlock]] = deque()
-        """Leased, and not yet held: those leased before must be looked up first."""
+        self._arrivals = Arrivals(held, clock, give_up)
+        self._texts = Texts(held)
         self._after: dict[str, int] = {}
         """The owner after whom to look next, by route."""
         self._places = Places()
@@ -71,7 +67,7 @@ class Lessee:
 
     def forget(self) -> None:
         """What was leased belongs to others."""
-        self._arrived.clear()
+        self._arrivals.forget()
         self._places.forget()
         self.look_now()
 
@@ -85,7 +81,7 @@ class Lessee:
         mine = await leases.list_leases(session, worker)
         self._held.check(worker)
         known = {(block.source.batch.no, block.seq) for batch in self._held.batches.values() for block in batch.blocks}
-        known |= {(block.batch.no, block.seq) for _, block in self._arrived}
+        known |= self._arrivals.known
         unknown = [(batch, seq, False) for batch, seq in mine if (batch, seq) not in known]
         if unknown:
             await leases.end_leases(session, worker, unknown)
@@ -93,8 +89,8 @@ class Lessee:
 
     async def round(self, session: Session) -> bool:
         """Lease what there is room for; says whether anything came."""
-        found = bool(self._arrived)
-        await self._hold_arrived(session)
+        found = await self._arrivals.round(session)
+        found |= await self._texts.round(session)
         for route in self._routes:
             for _ in range(room.STATEMENTS):
                 wanted = self._wanted(route)
@@ -197,7 +193,7 @@ class Lessee:
             or (for_slots and not room.lines_to_lease(cap, f.in_flight, f.untaken, f.rate.value, f.low, lanes))
         ]
 
-    # -- what comes --------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------------------
 
     async def _lease(self, session: Session, route: Route, wanted: Wanted) -> bool:
         worker = self._held.worker
@@ -212,89 +208,11 @@ class Lessee:
                 flow.is_dry = True
             return False
         self._look_at.clear()
-        self._arrived.extend((route, block) for block in blocks)
+        self._arrivals.add(route, blocks)
         self._after[route.name] = max((b.batch.owner for b in blocks), key=lambda no: (no <= wanted.after, no))
         if wanted.in_order:
             self._places.remember(route.name, blocks)
         self._lines_each = sum(len(b.lines) for b in blocks) / len(blocks)
         self._bytes_each = sum(sum(map(len, b.requests)) for b in blocks) / len(blocks)
-        await self._hold_arrived(session)
+        await self._arrivals.round(session)
         return True
-
-    async def _hold_arrived(self, session: Session) -> None:
-        worker = self._held.worker
-        while self._arrived:
-            route, leased = self._arrived[0]
-            answered: set[int] = set()
-            past: dict[int, Past] = {}
-            if leased.was_leased_before:
-                answered = await leases.answered(session, leased.batch.no, leased.lines)
-                past = await leases.past(session, leased.batch.no, leased.seq, leased.lines)
-                self._held.check(worker)
-            self._arrived.popleft()
-            self._hold(route, leased, answered, past)
-
-    def _hold(self, route: Route, leased: LeasedBlock, answered: set[int], past: dict[int, Past]) -> None:
-        batch = self._batch(leased)
-        source = self._source(batch, self._flow(route, leased.model))
-        block = Block(source, leased.seq)
-        batch.blocks.add(block)
-        requests = [
-            Request(block, line, text)
-            for line, text in zip(leased.lines, leased.requests, strict=True)
-            if line not in answered
-        ]
-        block.pending = len(requests)
-        block.requests = [request for request in requests if request.line not in past] if past else requests
-        batch.unanswered += block.pending
-        self._held.bytes += sum([len(request.text) for request in requests])
-        for request in requests if past else ():
-            if request.line in past:
-                self._recall(request, past[request.line])
-        source.add(block)
-        if not block.pending:
-            self._held.let_go.append(block)
-
-    def _recall(self, request: Request, before: Past) -> None:
-        """Take up a request that was sent before where it stood then."""
-        request.sent = before.sent
-        request.uncounted = before.uncounted
-        request.losses = before.losses
-        request.alone = before.losses >= POISON
-        until = None if before.again_at is None else self._clock.monotonic_of(before.again_at)
-        if before.losses > POISON:
-            self._give_up(request)
-        elif until is not None and until > monotonic():
-            request.block.source.flow.wait(request, until)
-        else:
-            # It should have run by now: it comes before those that were never sent.
-            request.block.source.put_back(request)
-
-    def _batch(self, leased: LeasedBlock) -> Batch:
-        batch = self._held.batches.get(leased.batch.no)
-        if batch is None:
-            ends = leased.batch.expires_at
-            closes = None if ends is None else self._clock.monotonic_of(ends)
-            due = self._clock.monotonic_of(leased.batch.due)
-            batch = self._held.batches[leased.batch.no] = Batch(leased.batch, closes, due)
-        batch.note_results_left(leased.batch.results_left)
-        # A batch that was paused while some of its requests ran, and goes on now.
-        batch.closed = False
-        return batch
-
-    def _flow(self, route: Route, model: str) -> Flow:
-        key = (route.name, model)
-        flow = self._held.flows.get(key)
-        if flow is None:
-            flow = self._held.flows[key] = Flow(route, model, monotonic())
-            siblings = self._held.flows_of(route)
-            for sibling in siblings:
-                sibling.siblings = siblings
-        return flow
-
-    def _source(self, batch: Batch, flow: Flow) -> Source:
-        source = batch.sources.get(flow)
-        if source is None:
-            source = Source(batch, flow) if flow.lanes is None else LanedSource(batch, flow, flow.lanes)
-            batch.sources[flow] = flow.sources[batch.no] = source
-        return source

@@ -41,7 +41,7 @@ class Queued:
             await grants.hold(session, worker, {m: timedelta(seconds=until - asked) for m, until in told.items()})
             self._held.check(worker)
             self._to_tell = {m: until for m, until in self._to_tell.items() if until > told.get(m, 0.0)}
-        flows = {flow for flow in self._held.flows.values() if flow.untaken or flow.reserve}
+        flows = {flow for flow in self._held.flows.values() if flow.untaken or flow.reserve or flow.waiting.lone}
         now = monotonic()
         if not flows or (now < self._look_at and flows <= self._looked_up):
             return

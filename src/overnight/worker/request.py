@@ -19,14 +19,18 @@ class Request:
     """One request of a leased block."""
 
     __slots__ = (
-        "alone", "block", "custom_id", "expected", "group", "lane", "line", "losses", "prefix", "sent", "started",
-        "text", "uncounted",
+        "alone", "block", "custom_id", "expected", "group", "is_read_again", "lane", "line", "losses", "prefix", "sent",
+        "size", "started", "text", "uncounted",
     )  # fmt: skip
 
     def __init__(self, block: Block, line: int, text: bytes) -> None:
         self.block = block
         self.line = line
         self.text = text
+        """Empty while it waits and gave its text back."""
+        self.size = len(text)
+        self.is_read_again = False
+        """Its text was read again, and its turn has not come since."""
         self.sent = 0
         """Attempts so far; a request in flight counts the one that it is in."""
         self.uncounted = 0
@@ -48,7 +52,7 @@ class Request:
     @property
     def charged(self) -> int:
         """What its owner was charged when it was chosen, in weighted tokens."""
-        return estimate(len(self.text), self.expected)
+        return estimate(self.size, self.expected)
 
     @property
     def tries(self) -> int:

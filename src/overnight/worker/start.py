@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from overnight.catalog.route import Route
+from overnight.domain import events
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import within_context
@@ -60,7 +61,8 @@ class Starter:
         self._recorder = recorder
         self._ring = ring
         self._endings = endings
-        self.given_up: set[Call] = set()
+        self._told_cut_off = False
+        self._given_up: set[Call] = set()
         """Calls that were cancelled here: they were no tries, and may start again."""
         self._came_in: deque[tuple[Call, Reply | Broken, float]] = deque()
         """What ended and when, to be taken in together."""
@@ -89,6 +91,25 @@ class Starter:
             flow.wants_since = monotonic()
             self._ring()
 
+    def give_up_if_cut_off(self) -> None:
+        """Stop what runs of models with a cap once others may go on with it."""
+        is_cut_off = self._limits.per_model is not None and self._life.is_cut_off()
+        if is_cut_off and self._held.running:
+            if not self._told_cut_off:
+                events.tell("worker_cut_off", running=self._held.running)
+            self._told_cut_off = True
+            self.give_up_running()
+        elif not is_cut_off:
+            self._told_cut_off = False
+
+    def give_up_running(self) -> None:
+        """Cancel what runs, where its server is there to be told."""
+        for flow in self._held.flows.values():
+            for call in list(flow.running):
+                if flow.route.pool is not None and not call.ended:
+                    self._given_up.add(call)
+                    flow.route.cancel(call)
+
     def _take(self, flow: Flow, room: int, now: float) -> list[Request]:
         """Take what may start from a flow's reserve, for so many free slots."""
         taken: list[Request] = []
@@ -102,8 +123,6 @@ class Starter:
             elif batch.is_full:
                 flow.reserve.popleft()
                 self._endings.refuse(request, now)
-            elif request.alone and not self._may_run_alone(request, taken):
-                break
             else:
                 flow.reserve.popleft()
                 taken.append(request)
@@ -113,21 +132,12 @@ class Starter:
         held = self._held
         if now < flow.held_until or not self._life.may_start() or not self._limits.slots:
             return 0
-        if held.alone is not None and self._keeps_others_waiting(held.alone, now):
-            return 1 if held.running == 0 and flow.reserve[0] is held.alone else 0
+        if held.alone is not None and (held.running or flow.reserve[0] is not held.alone):
+            return 0
         on_route = sum([len(sibling.running) for sibling in flow.siblings])
         room = most_running(flow.route, self._limits, now) - on_route
         room = min(room, self._recorder.most_running(self._limits.slots) - held.running)
         return min(room, self._grants.room(flow))
-
-    def _keeps_others_waiting(self, alone: Request, now: float) -> bool:
-        """A request that is to run alone, unless its server is down and nobody knows for how long."""
-        return self._held.alone_runs or alone.block.source.flow.route.is_up(now)
-
-    def _may_run_alone(self, request: Request, beside: list[Request]) -> bool:
-        """Nothing starts until what runs has ended and is stored: should it kill this worker, it alone is lost."""
-        self._held.alone = request
-        return not beside and self._held.running == 0 and self._recorder.is_empty
 
     def _start(self, flow: Flow, requests: list[Request], now: float) -> None:
         calls = [self._make_call(flow, request, now) for request in requests]
@@ -136,7 +146,7 @@ class Starter:
         flow.running.update(calls)
         flow.route.tally.begin(now, len(calls))
         self._held.note_start(flow.model, len(calls))
-        self._held.alone_runs = requests[-1].alone
+        self._held.alone_runs = requests[0] is self._held.alone
         if flow.route.is_local:
             for call, request in zip(calls, requests, strict=True):
                 flow.route.send(call, request.block.source.batch.defaults.get("max_context_length"))
@@ -189,8 +199,9 @@ class Starter:
             flow = self._end(*self._came_in.popleft())
             if flow is not None:
                 on_routes[flow.route] = flow.siblings
-        if alone is not None and self._held.alone is None:
-            self.pump_all()
+        if alone is not None and not self._held.running:
+            # It has ended, or is to be written down.
+            self._ring()
             return
         for flows in on_routes.values():
             for flow in flows:
@@ -203,9 +214,9 @@ class Starter:
         source = request.block.source
         flow = source.flow
         flow.route.tally.end(now, request.started)
-        given_up = call in self.given_up
+        given_up = call in self._given_up
         if given_up:
-            self.given_up.discard(call)
+            self._given_up.discard(call)
         if source.batch.forgotten:
             return None
         flow.running.discard(call)
@@ -214,8 +225,7 @@ class Starter:
         source.in_flight -= 1
         self._held.note_end(flow.model)
         if self._held.alone is request:
-            self._held.alone = None
-            self._held.alone_runs = False
+            self._held.end_turn(now)
         came_to = read_reply(
             came, most_bytes=self._limits.result_bytes, local_engine=flow.route.is_local, now=self._clock.about(now)
         )

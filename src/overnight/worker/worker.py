@@ -84,7 +84,7 @@ class Worker:
             self._held, life, limits, self._grants, clock, self._recorder, self._endings, self.bell.ring
         )
         self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._endings.give_up)
-        self._attempts = Attempts(self._held, limits, self._grants)
+        self._attempts = Attempts(self._held, limits, self._grants, self._recorder)
         self._watch = Watch(self._held, clock)
         life.running = lambda: self._held.running
         life.running_of_closed = lambda: self._held.running_of_closed
@@ -159,9 +159,7 @@ class Worker:
 
     async def give_up_if_cut_off(self) -> bool:
         """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
-        if self._limits.per_model is not None and self._held.running and self._life.is_cut_off():
-            events.tell("worker_cut_off", running=self._held.running)
-            self._give_up_running()
+        self._starter.give_up_if_cut_off()
         return False
 
     async def tend_routes(self) -> bool:
@@ -235,7 +233,7 @@ class Worker:
         if not self._endings.stopping:
             found |= await self._attempts.round(session)
             self._starter.pump_all()
-        done = self._endings.stopping and not self._held.running
+        done = (self._endings.stopping or self._held.alone is not None) and not self._held.running
         found |= await self._recorder.flush(session, everything=done)
         self._set_timer()
         return found
@@ -283,11 +281,4 @@ class Worker:
     def _cut(self) -> None:
         """Give up what still runs: it goes back."""
         self._endings.cutting = True
-        self._give_up_running()
-
-    def _give_up_running(self) -> None:
-        for flow in self._held.flows.values():
-            for call in list(flow.running):
-                if flow.route.pool is not None and not call.ended:
-                    self._starter.given_up.add(call)
-                    flow.route.cancel(call)
+        self._starter.give_up_running()

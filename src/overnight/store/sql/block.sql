@@ -10,6 +10,10 @@ WHERE batch = :batch AND seq IN (
     SELECT seq FROM block WHERE batch = :batch ORDER BY seq LIMIT :most
 );
 
+-- name: read_blocks
+-- The requests of some blocks of a batch.
+SELECT lines, data FROM block WHERE batch = :batch AND seq = ANY (:seqs::integer[]);
+
 -- name: list_models_of_blocks
 -- What the blocks of a batch that waits for its models call them; a batch may name a few hundred at most.
 SELECT DISTINCT model FROM block WHERE batch = :batch;

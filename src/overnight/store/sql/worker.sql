@@ -53,6 +53,13 @@ FROM pg_stat_activity
 WHERE application_name = :name AND datname = current_database()
 LIMIT 100;
 
+-- name: end_backends_of_worker
+-- A server goes on with a statement after its connection broke: those that a worker has lost are ended and waited for.
+SELECT pg_terminate_backend(pid, :milliseconds::bigint) AS ended
+FROM pg_stat_activity
+WHERE pid = ANY (:pids::integer[]) AND application_name = :name AND datname = current_database()
+LIMIT 100;
+
 -- name: retire_worker
 -- A worker leaves by itself; what it still holds is given back as for a dead one.
 UPDATE worker SET dead_at = now()
