@@ -18,6 +18,7 @@ from overnight.server import running
 from overnight.settings import Part, Settings, Upstream
 from overnight.store import settings
 from overnight.store.pool import Store
+from overnight.worker import worker
 
 
 def following(store: Store, **given: int) -> tuple[Limits, CurrentLimits]:
@@ -39,8 +40,8 @@ async def test_every_process_has_a_change_after_its_next_look_and_needs_no_resta
         assert (limits.line_bytes, limits.enabled) == (Limits().line_bytes, False)
 
 
-async def test_a_look_comes_often_enough_for_what_is_promised() -> None:
-    assert current_limits.REFRESH_EVERY <= 3
+def test_a_look_and_a_round_of_the_worker_after_it_take_no_more_than_two_seconds() -> None:
+    assert current_limits.REFRESH_EVERY + max(worker.LOOK_EVERY, worker.IDLE_LOOK_EVERY) <= 2.0
 
 
 async def test_what_a_process_was_started_with_stays(store: Store) -> None:

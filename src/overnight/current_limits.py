@@ -14,8 +14,9 @@ from overnight.domain.settings_table import TABLE
 from overnight.store import settings
 from overnight.store.pool import LOST, Store
 
-REFRESH_EVERY = 2.0
-"""Seconds: a change has its effect everywhere long before the ten seconds that are promised."""
+REFRESH_EVERY = 1.0
+"""Seconds between two looks where nothing rings: with a round of the worker after it a change has its effect everywhere
+within two seconds."""
 LEAST_FREE_BYTES = GIB
 LEAST_FREE_SHARE = 0.05
 

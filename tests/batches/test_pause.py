@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from overnight.batches import find
 from overnight.batches.cancel import cancel
 from overnight.batches.pause import pause, resume
+from overnight.batches.shape import BatchView
 from overnight.domain.errors import BatchNotFound, InvalidParameter
 from overnight.domain.states import Status
+from overnight.store import leases
 from overnight.upkeep.expire import Expire
 from tests.batches.factory import Factory, lines
 
@@ -27,6 +31,53 @@ async def test_no_block_of_a_paused_batch_is_leased_until_it_is_resumed(make: Fa
     assert resumed.paused is None
     assert len(await make.lease(batch)) == 1
     assert (await resume(make.store, make.owner, batch.public_id)).paused is None
+
+
+async def pass_time(make: Factory, batch: BatchView, hours: int) -> None:
+    """So many hours pass."""
+    await make.run(
+        "UPDATE batch SET in_progress_at = in_progress_at - $2::interval, paused_at = paused_at - $2::interval"
+        " WHERE no = $1",
+        *(batch.no, timedelta(hours=hours)),
+    )
+
+
+async def test_the_time_of_pauses_does_not_count_in_the_pace(make: Factory) -> None:
+    batch = await make.running(lines(4), completion_window="168h")
+    await make.let_go(await make.lease(batch))
+    await pass_time(make, batch, 1)
+    await make.answer(batch, [0, 1])
+    for _ in range(2):
+        await pause(make.store, make.owner, batch.public_id)
+        await pass_time(make, batch, 50)
+        paused = (await make.look(batch)).progress
+        assert paused is not None
+        assert paused.per_minute == 0.03
+        await resume(make.store, make.owner, batch.public_id)
+    progress = (await make.look(batch)).progress
+    assert progress is not None
+    assert progress.estimated_finish_at is not None
+    assert timedelta(minutes=59) < progress.estimated_finish_at - datetime.now(UTC) < timedelta(minutes=61)
+    (page,) = (await find.page(make.store, make.owner, limit=1, after=None))[0]
+    assert page.progress is not None
+    assert page.progress.per_minute == 0.03
+
+    (block,) = await make.lease(batch)
+    async with make.store.session() as session:
+        states, _ = await leases.states(session, [batch.no])
+    for pace in (block.batch.pace, states[batch.no].pace):
+        assert (pace.left, pace.answered) == (2, 2)
+        assert 3_590 < pace.seconds < 3_610
+
+
+async def test_a_pause_that_began_before_the_check_counts_from_when_requests_could_run(make: Factory) -> None:
+    batch = await make.batch(lines(2))
+    await pause(make.store, make.owner, batch.public_id)
+    await pass_time(make, batch, 50)
+    await make.running(lines(1))
+    await make.run("UPDATE batch SET in_progress_at = in_progress_at - '1 hour'::interval WHERE no = $1", batch.no)
+    await resume(make.store, make.owner, batch.public_id)
+    assert await make.value("SELECT extract(hour FROM paused_for)::integer FROM batch WHERE no = $1", batch.no) == 1
 
 
 async def test_what_runs_when_a_batch_is_paused_finishes(make: Factory) -> None:

@@ -100,7 +100,7 @@ async def measured(
     async with make.store.session() as session:
         row = dict(await batches.find(session, make.owner, batch.id) or {})
     row |= {"total": total, "completed": completed, "now": row["in_progress_at"] + after}
-    progress = of_row(row, {**MEASURED, "running": running, **more}).progress
+    progress = of_row(row, {**MEASURED, "seconds": after.total_seconds(), "running": running, **more}).progress
     assert progress is not None
     return progress
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
+
 from overnight.catalog.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, Circuit
 
 
 def opened(at: float = 0.0) -> Circuit:
     circuit = Circuit()
     for _ in range(FAILURES):
-        circuit.note_failure(at)
+        circuit.note_failure(at, at)
     return circuit
 
 
 def test_a_few_failures_change_nothing() -> None:
     circuit = Circuit()
     for _ in range(FAILURES - 1):
-        circuit.note_failure(0.0)
+        circuit.note_failure(0.0, 0.0)
     assert circuit.most_running(10, 0.0) == 10
 
 
 def test_an_answer_between_failures_begins_the_count_anew() -> None:
     circuit = Circuit()
     for _ in range(FAILURES * 3):
-        circuit.note_failure(0.0)
+        circuit.note_failure(0.0, 0.0)
         circuit.note_answer()
     assert not circuit.is_open
 
@@ -42,14 +44,14 @@ def test_an_answer_closes_it() -> None:
     circuit.note_answer()
     assert circuit.most_running(10, 0.0) == 10
     for _ in range(FAILURES):
-        circuit.note_failure(100.0)
+        circuit.note_failure(100.0, 100.0)
     assert circuit.most_running(10, 100.0 + FIRST_PAUSE) == 1
 
 
 def test_a_probe_that_fails_doubles_the_pause_up_to_its_longest() -> None:
     circuit, now, pause = opened(), FIRST_PAUSE, FIRST_PAUSE
     for _ in range(10):
-        circuit.note_failure(now)
+        circuit.note_failure(now, now)
         pause = min(pause * 2, LONGEST_PAUSE)
         assert circuit.most_running(10, now + pause - 0.1) == 0
         now += pause
@@ -57,7 +59,19 @@ def test_a_probe_that_fails_doubles_the_pause_up_to_its_longest() -> None:
     assert pause == LONGEST_PAUSE
 
 
-def test_failures_of_requests_from_before_do_not_prolong_the_pause() -> None:
-    circuit = opened()
-    circuit.note_failure(FIRST_PAUSE / 2)
-    assert circuit.most_running(10, FIRST_PAUSE) == 1
+@pytest.mark.parametrize("ends", [FIRST_PAUSE / 2, FIRST_PAUSE, FIRST_PAUSE + 1.0])
+def test_failures_of_requests_from_before_do_not_prolong_the_pause(ends: float) -> None:
+    circuit = opened(1.0)
+    circuit.note_failure(1.0 + ends, 0.5)
+    assert circuit.most_running(10, 1.0 + FIRST_PAUSE) == 1
+
+
+def test_failures_of_requests_from_before_do_not_open_it_again() -> None:
+    circuit = opened(1.0)
+    circuit.note_answer()
+    for _ in range(FAILURES):
+        circuit.note_failure(60.0, 0.5)
+    assert not circuit.is_open
+    for _ in range(FAILURES):
+        circuit.note_failure(60.0, 40.0)
+    assert circuit.is_open

@@ -129,7 +129,7 @@ async def test_a_failing_upstream_is_left_alone_and_comes_back(route: UpstreamRo
     heard: list[bool] = []
     route.on_change.append(lambda: heard.append(True))
     for _ in range(FAILURES):
-        route.note_failure(0.0)
+        route.note_failure(0.0, 0.0)
     assert not route.is_up(1.0)
     assert route.most_running(FIRST_PAUSE) == 1
     route.note_answer()
@@ -211,7 +211,7 @@ async def test_the_deployment_is_told_what_keeps_a_model_from_running(
     assert await blocked() == {"m": None, "tiny": "server_loading"}
     engine.state = EngineState(Phase.DOWN)
     for _ in range(FAILURES):
-        route.note_failure(0.0)
+        route.note_failure(0.0, 0.0)
     assert await blocked() == {"m": "server_unreachable", "tiny": "server_down"}
     route.note_answer()
     assert (await blocked())["m"] is None

@@ -52,3 +52,13 @@ def test_of_refusals_the_longest_wait_asked_for_is_told_once() -> None:
     seen = tally.take(101.0, None)
     assert (seen.refused, seen.retry_after) == (3, 7.0)
     assert tally.take(102.0, None).refused == 0
+
+
+def test_what_was_set_aside_is_counted_by_itself_until_it_ends() -> None:
+    tally = begun()
+    tally.begin(101.0, 3)
+    tally.set_aside(3, 102.0)
+    tally.begin(102.0)
+    tally.end(103.0, 102.0)
+    tally.end(103.0, 101.0)
+    assert (tally.aside, tally.running) == (2, 2)

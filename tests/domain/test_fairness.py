@@ -214,4 +214,4 @@ def test_the_slower_of_two_batches_must_start_first() -> None:
 def test_a_window_that_will_close_first_is_seen(
     closes: float, left: int, answered: int, seconds: float, said: bool
 ) -> None:
-    assert will_close_first(1_000.0, closes, left, answered, seconds) is said
+    assert will_close_first(closes - 1_000.0, left, answered, seconds) is said

@@ -1,4 +1,7 @@
-"""The cap of a model over real processes that join, are killed, freeze and come back, as its server sees it."""
+"""The cap of a model over real processes that join, are killed, freeze and come back, as its server sees it.
+
+So are changes of it while they run.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 
+from overnight.store import settings
 from overnight.store.pool import Store
 from tests.scripted_upstream import completion
 from tests.worker.rig import add_batch, names, request, results, value, values
@@ -165,3 +170,50 @@ async def test_the_cap_holds_through_joining_killing_freezing_and_coming_back(
                         await asyncio.sleep(0.2)
         assert seen.most == CAP
     assert (await results(store, batch)).keys() == names(REQUESTS)
+
+
+async def granted(store: Store, most: int) -> None:
+    """Wait until all processes together have so many slots; no more run."""
+    async with asyncio.timeout(60):
+        while (await value(store, "SELECT sum(granted) FROM model_grant") or 0) > most:
+            await asyncio.sleep(0.05)
+
+
+async def beat_again(store: Store) -> None:
+    """Wait until every process has done its rounds some more times."""
+    last = "SELECT min(at) FROM beat JOIN worker ON no = worker WHERE dead_at IS NULL"
+    begun = await value(store, "SELECT now()")
+    async with asyncio.timeout(60):
+        while await value(store, last) < begun + timedelta(seconds=1):
+            await asyncio.sleep(0.1)
+
+
+async def test_all_processes_follow_a_changed_cap_down_to_nothing_and_up_again(
+    store: Store, store_url: str, tmp_path: Path
+) -> None:
+    await add_batch(store, [request(f"r{i}") for i in range(2_000)], of_each=10)
+    async with recording() as seen:
+        with process("a", store_url, seen, tmp_path), process("b", store_url, seen, tmp_path):
+            await seen.until(lambda: seen.total == CAP and seen.open["a"] == seen.open["b"] == 3, "two share the cap")
+
+            await settings.change(store, {"BATCH_MODEL_CONCURRENCY": 2})
+            await granted(store, 2)
+            seen.most = seen.total
+            before = seen.arrived.copy()
+            await seen.until(lambda: min((seen.arrived - before)[p] for p in "ab") >= 5, "both go on below it")
+            assert seen.most <= 2
+
+            await settings.change(store, {"BATCH_MODEL_CONCURRENCY": 0})
+            await granted(store, 0)
+            await seen.until(lambda: seen.total == 0, "nothing runs")
+            arrived = seen.arrived.total()
+            await beat_again(store)
+            assert seen.arrived.total() == arrived
+
+            seen.most = 0
+            await settings.change(store, {"BATCH_MODEL_CONCURRENCY": 4})
+            await seen.until(lambda: seen.open["a"] == seen.open["b"] == 2, "both go on")
+            assert seen.most == 4
+            await settings.change(store, {"BATCH_MODEL_CONCURRENCY": CAP})
+            await seen.until(lambda: seen.open["a"] == seen.open["b"] == 3, "they have what they had")
+            assert seen.most == CAP

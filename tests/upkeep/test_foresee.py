@@ -1,4 +1,4 @@
-"""The operator hears, once a batch, that its window will close first."""
+"""The operator hears, once while it is so, that a batch's window will close first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from overnight.batches.pause import pause, resume
 from overnight.batches.shape import BatchView
 from overnight.domain import events
 from overnight.domain.events import COUNTED
@@ -45,6 +46,16 @@ async def test_a_batch_that_will_be_late_is_told_once_whoever_looks(
     assert late.public_id in said.out + said.err
 
 
+async def test_one_that_was_in_time_again_is_told_a_second_time(make: Factory) -> None:
+    batch = await started(make, 100, 12, 40)
+    before = told()
+    for answered, times in ((49, 1), (51, 1), (60, 1), (49, 2)):
+        # Just in time (51) is not enough: the next look might say otherwise.
+        await make.run("UPDATE batch SET completed = $2 WHERE no = $1", batch.no, answered)
+        await Foresee(make.deps).round()
+        assert told() == before + times
+
+
 async def test_a_batch_in_time_is_not_told(make: Factory) -> None:
     await started(make, 10, 12, 6)
     before = told()
@@ -56,6 +67,20 @@ async def test_a_paused_batch_and_one_that_ends_are_not_told(make: Factory) -> N
     paused, ending = await started(make, 10, 12, 1), await started(make, 10, 12, 1)
     await make.run("UPDATE batch SET paused = $2 WHERE no = $1", paused.no, {"reason": "user"})
     await make.run("UPDATE batch SET ends_as = 'failed' WHERE no = $1", ending.no)
+    before = told()
+    await Foresee(make.deps).round()
+    assert told() == before
+
+
+async def test_time_that_a_batch_was_paused_does_not_make_it_late(make: Factory) -> None:
+    batch = await started(make, 10, 12, 6)
+    await pause(make.store, make.owner, batch.public_id)
+    await make.run(
+        "UPDATE batch SET in_progress_at = in_progress_at - '8 hours'::interval,"
+        " paused_at = paused_at - '8 hours'::interval WHERE no = $1",
+        batch.no,
+    )
+    await resume(make.store, make.owner, batch.public_id)
     before = told()
     await Foresee(make.deps).round()
     assert told() == before

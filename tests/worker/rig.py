@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import monotonic
 from typing import Any
 
 from overnight.catalog.route import Route
@@ -17,6 +16,7 @@ from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain import ids
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
+from overnight.monotonic import monotonic
 from overnight.store import zstd
 from overnight.store.answers import ERROR, OUTPUT, stream
 from overnight.store.life import Life

@@ -54,7 +54,7 @@ class Switch(Route):
     def note_answer(self) -> None:
         pass
 
-    def note_failure(self, now: float) -> None:
+    def note_failure(self, now: float, began: float) -> None:
         pass
 
     async def tend(self) -> bool:

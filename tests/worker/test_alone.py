@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from time import monotonic
 
 import pytest
 
 from overnight.domain import alone
 from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from overnight.worker import grants
 from tests.scripted_upstream import Asked, Gate, Say, Turnstile, Upstream, echo, failure, serving

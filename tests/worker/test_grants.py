@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 
 import pytest
 
 from overnight.domain import events
 from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store.life import declare_dead
 from overnight.store.pool import Store
 from overnight.worker import grants

@@ -7,7 +7,6 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from time import monotonic
 
 import pytest
 
@@ -19,6 +18,7 @@ from overnight.domain.targets import TARGETS
 from overnight.interactive.asked import read_asked
 from overnight.interactive.asking import Asking
 from overnight.interactive.tell import Telling
+from overnight.monotonic import monotonic
 from overnight.store.life import Life
 from overnight.store.pool import Store
 from overnight.upstreams.http import Endpoint
@@ -52,8 +52,8 @@ class Watched(Tally):
             self.started += [self.running] * count
         self._interactive = self._route.interactive
 
-    def end(self, now: float) -> None:
-        super().end(now)
+    def end(self, now: float, began: float = float("inf")) -> None:
+        super().end(now, began)
         self._interactive = self._route.interactive
 
 

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ import asyncpg
 import pytest
 
 from overnight.domain.events import COUNTED
+from overnight.monotonic import monotonic
 from overnight.store import answers, leases
 from overnight.store.answers import OUTPUT, Answer
 from overnight.store.embedded import ensure

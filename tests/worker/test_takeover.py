@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from time import monotonic
 
 import pytest
 
+from overnight.monotonic import monotonic
 from overnight.store.life import declare_dead, end_sessions
 from overnight.store.pool import Store
 from overnight.worker import held

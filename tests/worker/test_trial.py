@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from time import monotonic
 
 import pytest
 
 from overnight.catalog import circuit
 from overnight.catalog.route import Route
 from overnight.domain import backoff
+from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store.pool import Store
-from tests.scripted_upstream import Asked, Say, Upstream, echo, failure
-from tests.worker.rig import Rig, add_batch, request, results, rigged
+from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
+from tests.worker.rig import Rig, add_batch, names, request, results, rigged
 from tests.worker.routes import Switch
+from tests.worker.turned_clock import pass_time
 
 
 class OnTrial(Switch):
@@ -65,10 +67,10 @@ async def test_requests_that_always_fail_do_not_keep_a_well_server_from_a_batch_
     monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
     monkeypatch.setattr(circuit, "FIRST_PAUSE", 1.0)
 
-    names = []
+    sent = []
 
     async def script(asked: Asked) -> Say:
-        names.append(asked.name)
+        sent.append(asked.name)
         return Say(500, failure("always")) if asked.name.startswith("bad") else await echo(asked)
 
     upstream.script = script
@@ -78,10 +80,10 @@ async def test_requests_that_always_fail_do_not_keep_a_well_server_from_a_batch_
         good = await add_batch(store, [request("good")])
         rig.worker.wake()
         await rig.until(lambda: rig.worker.holds(good))
-        failed = len(names)
+        failed = len(sent)
         # While it is held, the next that is sent is the one that never failed.
-        await rig.until(lambda: len(names) > failed)
-        assert names[failed] == "good"
+        await rig.until(lambda: len(sent) > failed)
+        assert sent[failed] == "good"
         await rig.until(lambda: rig.worker.unstored == 0 and rig.worker.running == 0)
     assert (await results(store, good)).keys() == {"good"}
 
@@ -105,3 +107,62 @@ async def test_while_a_server_is_left_alone_the_worker_rests(
         for _ in range(3):
             await rig.worker.round()
             assert rig.worker.bell.rings == rings
+
+
+async def test_a_server_is_tried_again_while_requests_from_before_still_hang(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
+    monkeypatch.setattr(circuit, "FIRST_PAUSE", 0.2)
+    gate = Gate()
+    is_back = False
+
+    async def script(asked: Asked) -> Say:
+        if asked.name.startswith("hangs"):
+            return await gate(asked)
+        return await echo(asked) if is_back else Say(502, failure("gone"))
+
+    upstream.script = script
+    await add_batch(store, [request(f"hangs{i}") for i in range(3)])
+    async with rigged(store, upstream, slots=8, limits=Limits(request_seconds=60.0, per_model=8)) as rig:
+        await rig.until(lambda: upstream.in_flight == 3)
+        later = await add_batch(store, [request(f"r{i}") for i in range(40)])
+        rig.worker.wake()
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 3)
+        is_back = True
+        await rig.until(lambda: not route_of(rig).is_on_trial)
+        assert upstream.in_flight >= 3
+        gate.open()
+        await rig.finish()
+    assert (await results(store, later)).keys() == names(40)
+
+
+@pytest.mark.parametrize("interactive", [0, 2])
+async def test_beside_what_hangs_one_request_at_a_time_is_a_probe(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, interactive: int
+) -> None:
+    gate = Gate()
+
+    async def script(asked: Asked) -> Say:
+        hangs = asked.name.startswith("hangs") or route_of(rig).is_on_trial
+        return await gate(asked) if hangs else Say(502, failure("gone"))
+
+    upstream.script = script
+    await add_batch(store, [request(f"hangs{i}") for i in range(3)])
+    # Its heartbeat is always fresh, whatever the clock of the circuit shows.
+    async with rigged(store, upstream, slots=12, clock=lambda: 0.0) as rig:
+        await rig.until(lambda: upstream.in_flight == 3)
+        for _ in range(interactive):
+            rig.routes.load.begin(route_of(rig), "m")
+        await add_batch(store, [request(f"r{i}") for i in range(40)])
+        rig.worker.wake()
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == upstream.in_flight)
+        hanging = rig.worker.running
+        assert 3 <= hanging < 11
+        pass_time(monkeypatch, circuit.FIRST_PAUSE)
+        await rig.until(lambda: upstream.in_flight > hanging)
+        for _ in range(5):
+            rig.worker.wake()
+            await rig.worker.round()
+        assert rig.worker.running == hanging + 1
+        gate.open()

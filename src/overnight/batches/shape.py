@@ -51,7 +51,7 @@ class Progress:
     running: int
     """At most this many run: a worker's figures are as old as its last heartbeat, and batches share a worker."""
     per_minute: float | None
-    """Answers a minute since the first request could start; None before that."""
+    """Answers a minute of the time in which its requests could run; None before the first could. Pauses don't count."""
     estimated_finish_at: datetime | None
     """When it will be done if it goes on as it did so far; None where nothing can be said."""
     ahead: int
@@ -145,10 +145,9 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
     may_start = row["ends_as"] is None
     waits_for = _waiting_for(measured) if may_start and unanswered > running else None
     answers = counts.completed + counts.failed
-    started, now = row["in_progress_at"], row["now"]
     per_minute = finish = None
-    if started is not None:
-        elapsed = max((now - started).total_seconds(), 1.0)
+    if measured["seconds"] is not None:
+        elapsed = max(measured["seconds"], 1.0)
         per_minute = round(answers * 60 / elapsed, 2)
         if (
             answers
@@ -156,7 +155,7 @@ def _progress(row: Row, counts: Counts, measured: Row) -> Progress:
             and waits_for is None
             and unanswered * elapsed / answers < LONGEST_ESTIMATE.total_seconds()
         ):
-            finish = now + timedelta(seconds=unanswered * elapsed / answers)
+            finish = row["now"] + timedelta(seconds=unanswered * elapsed / answers)
     return Progress(
         waiting=unanswered - running if may_start else 0,
         running=running,

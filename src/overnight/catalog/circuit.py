@@ -11,12 +11,14 @@ LONGEST_PAUSE = 300.0
 class Circuit:
     """Closed while the server answers; open after too many failures in a row; then one request probes it.
 
-    Moments are seconds of any clock that never goes back.
+    Failures of requests that were sent before it opened say nothing of the server since. Moments are seconds of any
+    clock that never goes back.
     """
 
     def __init__(self) -> None:
         self._failures = 0
         self._pause = FIRST_PAUSE
+        self._opened = float("-inf")
         self._until: float | None = None
 
     @property
@@ -24,8 +26,13 @@ class Circuit:
         """Whether the server was given up for now."""
         return self._until is not None
 
+    @property
+    def until(self) -> float | None:
+        """From when on it may be probed; None while it is closed."""
+        return self._until
+
     def most_running(self, slots: int, now: float) -> int:
-        """How many requests may run: all, none while it is open, one as a probe."""
+        """How many requests may run: all, none while it is open, one as a probe beside what was sent before."""
         if self._until is None:
             return slots
         return min(1, slots) if now >= self._until else 0
@@ -36,12 +43,14 @@ class Circuit:
         self._pause = FIRST_PAUSE
         self._until = None
 
-    def note_failure(self, now: float) -> None:
-        """A request failed by the server's fault. Failures while the circuit waits were under way before."""
+    def note_failure(self, now: float, began: float) -> None:
+        """A request that `began` at some moment failed by the server's fault."""
+        if began < (self._opened if self._until is None else self._until):
+            return
         self._failures += 1
-        if self._until is None:
-            if self._failures >= FAILURES:
-                self._until = now + self._pause
-        elif now >= self._until:
+        if self._until is not None:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
-            self._until = now + self._pause
+        elif self._failures < FAILURES:
+            return
+        self._opened = now
+        self._until = now + self._pause

@@ -100,7 +100,7 @@ class EngineRoute(Route):
     def note_answer(self) -> None:
         """The supervisor knows better than the answers whether the engine is well."""
 
-    def note_failure(self, now: float) -> None:
+    def note_failure(self, now: float, began: float) -> None:
         """See `note_answer`."""
 
     def _heard(self, state: EngineState) -> None:

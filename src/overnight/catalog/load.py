@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 
 from overnight.catalog.route import Route
+from overnight.monotonic import monotonic
 
 
 class Load:

@@ -90,8 +90,8 @@ class Route(ABC):
         """A request was answered, well or not: the server is there."""
 
     @abstractmethod
-    def note_failure(self, now: float) -> None:
-        """A request failed by the server's fault."""
+    def note_failure(self, now: float, began: float) -> None:
+        """A request that `began` at some moment failed by the server's fault."""
 
     @abstractmethod
     async def tend(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from math import isfinite
-from time import monotonic
 
 from overnight.domain.concurrency.state import Signals
+from overnight.monotonic import monotonic
 from overnight.upstreams.http import Endpoint, Pool, Reply
 
 ASK_WITHIN = 2.0

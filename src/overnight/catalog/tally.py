@@ -10,6 +10,7 @@ class Tally:
     """A few additions for each request. Moments are seconds of any clock that never goes back."""
 
     __slots__ = (
+        "_aside_before",
         "_ended",
         "_is_begun",
         "_peak",
@@ -18,6 +19,7 @@ class Tally:
         "_stamps",
         "_taken",
         "_tokens",
+        "aside",
         "refused",
         "running",
     )
@@ -26,6 +28,9 @@ class Tally:
         """The first period begins at `now`."""
         self.running = 0
         """Requests in flight, interactive ones included."""
+        self.aside = 0
+        """Of those that were set aside, how many are still in flight."""
+        self._aside_before = float("-inf")
         self._begin_period(now)
 
     def _begin_period(self, now: float) -> None:
@@ -47,10 +52,17 @@ class Tally:
         if running > self._peak:
             self._peak = running
 
-    def end(self, now: float) -> None:
-        """A request ended, whatever it came to."""
+    def end(self, now: float, began: float = float("inf")) -> None:
+        """A request that `began` at some moment ended, whatever it came to; one without that was never set aside."""
         self.running -= 1
         self._stamps += now
+        if began < self._aside_before:
+            self.aside -= 1
+
+    def set_aside(self, count: int, now: float) -> None:
+        """So many requests, all that began before now, may hang: they are counted by themselves until they end."""
+        self.aside = count
+        self._aside_before = now
 
     def answer(self, took: float, usage: Usage) -> None:
         """It was answered well, after so many seconds."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from time import monotonic
 
 from overnight.catalog.circuit import Circuit
 from overnight.catalog.listing import ask_for_models
@@ -15,6 +14,7 @@ from overnight.domain.concurrency.rule import follow
 from overnight.domain.concurrency.state import Bounds, Room, Signals
 from overnight.domain.targets import TARGETS
 from overnight.domain.waiting import SERVER_BUSY, SERVER_UNREACHABLE
+from overnight.monotonic import monotonic
 from overnight.store.served import ANY, Offer
 from overnight.upstreams.address import read_address
 from overnight.upstreams.http import Endpoint, Pool
@@ -62,6 +62,8 @@ class UpstreamRoute(Route):
         self._pool = Pool(endpoint, most_connections=bounds.most + 16, most_reply_bytes=most_reply_bytes)
         self._streams = StreamPool(endpoint, most_connections=MOST_INTERACTIVE)
         self._circuit = Circuit()
+        self._trial: float | None = None
+        """The pause of the circuit after which the present trial began."""
         self._lacks = tuple(sorted(lacks))
         self._offers: tuple[Offer, ...] = ()
         self._listed_at = _NEVER
@@ -102,7 +104,17 @@ class UpstreamRoute(Route):
         if now >= self._look_at:
             self._look(now)
         # What was just refused is not sent again in the same place.
-        return self._circuit.most_running(max(0, self._allowed - self.tally.refused), now)
+        most = self._circuit.most_running(max(0, self._allowed - self.tally.refused), now)
+        if most and self._circuit.is_open:
+            most += self._beside(now)
+        return most
+
+    def _beside(self, now: float) -> int:
+        """Requests of batches that were sent before the trial and may hang for long: the probe runs beside them."""
+        if self._trial != self._circuit.until:
+            self._trial = self._circuit.until
+            self.tally.set_aside(self.tally.running - self.interactive, now)
+        return self.tally.aside
 
     def _look(self, now: float) -> None:
         before = self._room.why
@@ -128,9 +140,9 @@ class UpstreamRoute(Route):
             events.tell("route_up", route=self.name)
             self.tell_change()
 
-    def note_failure(self, now: float) -> None:
+    def note_failure(self, now: float, began: float) -> None:
         was_open = self._circuit.is_open
-        self._circuit.note_failure(now)
+        self._circuit.note_failure(now, began)
         self.is_troubled = True
         if self._circuit.is_open and not was_open:
             events.tell("route_down", route=self.name)

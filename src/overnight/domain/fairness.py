@@ -142,7 +142,7 @@ def cost(input_tokens: int, output_tokens: int) -> int:
     return input_tokens + OUTPUT_WEIGHT * output_tokens or 1
 
 
-def latest_start(closes: float, left: int, answered: int, seconds: float) -> float:
+def latest_start(closes: float, left: float, answered: int, seconds: float) -> float:
     """When a batch must go on at the latest to end in its window, at the pace it had. The batch with the least slack
     is the one for which this comes first.
 
@@ -154,14 +154,15 @@ def latest_start(closes: float, left: int, answered: int, seconds: float) -> flo
     return closes - left * seconds / answered
 
 
-def will_close_first(now: float, closes: float, left: int, answered: int, seconds: float) -> bool:
-    """Whether a batch's window closes before it is done at the pace it had, arguments as of `latest_start`.
+def will_close_first(seconds_left: float, left: float, answered: int, seconds: float) -> bool:
+    """Whether a batch's window closes, in `seconds_left`, before it is done at the pace it had; others as of
+    `latest_start`.
 
     A batch is given the first twentieth of its window to find its pace, and half of it to have any.
     """
-    if not left or closes == inf:
+    if not left or seconds_left == inf:
         return False
-    window = seconds + closes - now
+    window = seconds + seconds_left
     if not answered:
         return seconds >= window / 2
-    return seconds >= window / 20 and latest_start(closes, left, answered, seconds) < now
+    return seconds >= window / 20 and latest_start(seconds_left, left, answered, seconds) < 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from time import monotonic
 
 from overnight.catalog.find import lacks_of, resolve, routes_to
 from overnight.catalog.route import MOST_INTERACTIVE, Route
@@ -15,6 +14,7 @@ from overnight.domain.limits import Limits
 from overnight.domain.outcome import Try
 from overnight.interactive.asked import Asked, refuse_what_is_lacking
 from overnight.interactive.refused import LONGEST_ERROR, Refused, as_refused, judge
+from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from overnight.store.served import list_served
 from overnight.upstreams.http import Broken, Reply
@@ -42,6 +42,7 @@ class Asking:
         model, routes = await self._find()
         while True:
             route = routes.pop(0)
+            began = monotonic()
             head = await self._send(route, model)
             if isinstance(head, Head) and 200 <= head.status < 300:
                 if route.is_troubled:
@@ -49,7 +50,7 @@ class Asking:
                 return head
             came = await self._read_error(head)
             tried = judge(came, is_local=route.is_local, now=datetime.now(UTC))
-            _tell(route, tried)
+            _tell(route, tried, began)
             if self._given_up or not routes or not tried.may_pass:
                 return as_refused(came, tried)
 
@@ -128,11 +129,11 @@ class Asking:
         return Reply(head.status, bytes(body), head.retry_after, head.content_type, 0.0)
 
 
-def _tell(route: Route, tried: Try) -> None:
+def _tell(route: Route, tried: Try, began: float) -> None:
     """What the rules that keep batches from a server have to know of an interactive request that failed there."""
     if is_refusal(tried):
         route.tally.refuse(0.0 if tried.retry_after is None else tried.retry_after.total_seconds())
     if tried.blames_route:
-        route.note_failure(monotonic())
+        route.note_failure(monotonic(), began)
     elif tried.status is not None:
         route.note_answer()

@@ -239,13 +239,18 @@ async def close_if_window_ended(store: Store, only: Sequence[int] | None) -> lis
 
 
 async def list_paces(store: Store, after: int, most: int, only: Sequence[int] | None) -> list[Row]:
-    """Batches with a window, above a number, and how far they are; not those that were told to be late."""
+    """Batches with a window, above a number, how far they are, and whether it was told that they will be late."""
     return await store.rows(_SQL["list_paces"], after=after, most=most, only=only)
 
 
 async def note_late_if_not_told(store: Store, late: Sequence[int]) -> list[Row]:
     """Of these batches those that nobody has told to be late yet."""
     return await store.rows(_SQL["note_late_if_not_told"], batches=late)
+
+
+async def forget_that_late_was_told(store: Store, in_time: Sequence[int]) -> None:
+    """These batches will be done in time after all."""
+    await store.run(_SQL["forget_that_late_was_told"], batches=in_time)
 
 
 async def claim_over(

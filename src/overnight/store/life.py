@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import overnight
 from overnight.domain import events
+from overnight.monotonic import monotonic
 from overnight.store import grants
 from overnight.store.answers import Fenced
 from overnight.store.pool import Session, Store
@@ -46,7 +46,7 @@ class Life:
     begins a new life under a new number. `on_new_life` hears of that with the number of the old one.
     """
 
-    def __init__(self, store: Store, slots: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, slots: int = 0, clock: Callable[[], float] = monotonic) -> None:
         self._store = store
         self._slots = slots
         self._clock = clock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import monotonic
 
 from overnight.catalog.route import Route
 from overnight.domain.alone import POISON
+from overnight.monotonic import monotonic
 from overnight.store import leases
 from overnight.store.leases import LeasedBlock, Past
 from overnight.store.pool import Session

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 from overnight.domain.last_part import is_last_part
 from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store import leases
 from overnight.store.pool import LOST, Session
 from overnight.worker import room
@@ -33,6 +32,8 @@ class Attempts:
         self._grants = grants
         self._alone = Alone(held, limits, grants, recorder)
         self._groups = 0
+        self._first: set[Request] = set()
+        """Of those chosen last: the first request of each owner who has just come."""
         self._commit = 0.005
         """Seconds from noticing that a reserve is low until more is written down."""
 
@@ -42,6 +43,7 @@ class Attempts:
         for batch in list(self._held.batches.values()):
             if not batch.closed and not batch.may_start(now):
                 self._held.close(batch)
+        self._first.clear()
         self._alone.look(now)
         chosen: list[Request] = []
         for flow in self._held.flows.values():
@@ -84,8 +86,9 @@ class Attempts:
         lines = room.lines_to_write(cap, running, len(flow.reserve), flow.rate.value, self._commit, lanes)
         if on_trial:
             # One request shows whether the server is well again. What is written down beside it would be the next.
-            lines = max(0, 1 - running - len(flow.reserve))
-        if not lines:
+            lines = max(0, min(1, cap - running - len(flow.reserve)))
+        newcomers = set() if on_trial else _newcomers(flow)
+        if not lines and not newcomers:
             return []
         survey(flow)
         _sort_last_part(flow, cap)
@@ -94,10 +97,18 @@ class Attempts:
         if on_trial:
             # A few requests that fail whatever the server does must not keep it from all the others.
             sources = [s for s in sources if s.blocks] or sources
+        chosen = self._take_first(flow, [s for s in sources if s.owner in newcomers], min(len(newcomers), cap))
+        lines -= len(chosen)
         if len(sources) == 1:
-            chosen = _take_of_one(sources[0], lines, untried_first=on_trial)
+            chosen += _take_of_one(sources[0], lines, untried_first=on_trial)
         else:
-            chosen = _take_in_turns(flow, sources, lines, untried_first=on_trial)
+            chosen += _take_in_turns(flow, sources, lines, untried_first=on_trial)
+        return chosen
+
+    def _take_first(self, flow: Flow, sources: list[Source], most: int) -> list[Request]:
+        """Take a request of each owner who has just come."""
+        chosen = _take_in_turns(flow, sources, most, untried_first=False)
+        self._first.update(chosen)
         return chosen
 
     def _see(self, flow: Flow, sources: list[Source], now: float) -> None:
@@ -156,7 +167,10 @@ class Attempts:
             batch = source.batch
             if batch.no in written and not batch.closed:
                 request.sent += 1
-                source.flow.reserve.append(request)
+                if request in self._first and self._held.alone is None:
+                    source.flow.reserve.appendleft(request)
+                else:
+                    source.flow.reserve.append(request)
                 continue
             source.flow.unchoose(request)
             if batch.no in written:
@@ -180,6 +194,17 @@ class Attempts:
                 self._held.drop(request)
             else:
                 self._held.put_back(request, first=True)
+
+
+def _newcomers(flow: Flow) -> set[int]:
+    """Owners who did not wait before, and of whom nothing is written down: a request of each goes before all others.
+
+    They need not wait for what was written down of others, however much that is.
+    """
+    new = {source.owner for source in flow.sources.values() if source.untaken} - flow.shares.waiting
+    if new:
+        new.difference_update(request.block.source.owner for request in flow.reserve)
+    return new
 
 
 def _take_of_one(source: Source, most: int, *, untried_first: bool) -> list[Request]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from time import monotonic, time
+from time import time
+
+from overnight.monotonic import monotonic
 
 
 class Clock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from time import monotonic
 
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from overnight.domain.alone import POISON
 from overnight.domain.body import read_request
 from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_room
+from overnight.monotonic import monotonic
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
 from overnight.upstreams.http import Broken, Reply
@@ -56,7 +56,7 @@ class Endings:
         flow = request.block.source.flow
         events.tell("try_failed", code=tried.code, status=tried.status, route=flow.route.name)
         if tried.blames_route:
-            flow.route.note_failure(now)
+            flow.route.note_failure(now, request.started)
         elif isinstance(came, Reply):
             flow.route.note_answer()
         if is_refusal(tried):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 from overnight.catalog.load import Load
 from overnight.domain.grants import TURN_SECONDS, Share, beside_interactive, fair_share, slots_for_batches
 from overnight.domain.limits import Limits
+from overnight.monotonic import monotonic
 from overnight.store import grants
 from overnight.store.grants import Ask, Given
 from overnight.store.life import Life

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from heapq import heappop
-from time import monotonic
 
 from overnight.catalog.route import Route
 from overnight.domain.alone import Turns
 from overnight.domain.limits import MIB
+from overnight.monotonic import monotonic
 from overnight.upstreams.http import Call
 from overnight.worker.flow import Batch, Flow
 from overnight.worker.request import Block, Request

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from time import monotonic
 
 from overnight.catalog.route import Route
 from overnight.catalog.routes import Routes
 from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, MIB, Limits
+from overnight.monotonic import monotonic
 from overnight.store import leases
 from overnight.store.leases import Wanted
 from overnight.store.pool import Session

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from time import monotonic
 
+from overnight.monotonic import monotonic
 from overnight.store import grants
 from overnight.store.pool import Session
 from overnight.worker.flow import Flow

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from time import monotonic
 
 import asyncpg
 
 from overnight.domain import events
 from overnight.domain.limits import MIB
+from overnight.monotonic import monotonic
 from overnight.store import answers, leases
 from overnight.store.answers import Answer
 from overnight.store.leases import FailedCall

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 
 from overnight.catalog.route import Route
 from overnight.domain import events
 from overnight.domain.body import prepare, read_request
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import within_context
+from overnight.monotonic import monotonic
 from overnight.store.life import Life
 from overnight.upstreams.answer import read_reply
 from overnight.upstreams.http import Broken, Call, Reply
@@ -179,7 +179,9 @@ class Starter:
     def _soon(self, call: Call, now: float) -> None:
         """Take in what has come when the loop has turned, or when some more may have come."""
         loop = asyncio.get_running_loop()
-        window = min((now - call.began) * PART, LONGEST_WINDOW)
+        request = call.what
+        assert type(request) is Request
+        window = min((now - request.started) * PART, LONGEST_WINDOW)
         if self._held.running < MANY or window < 0.001:
             loop.call_soon(self._take_in_due)
         else:
@@ -211,7 +213,7 @@ class Starter:
         assert type(request) is Request
         source = request.block.source
         flow = source.flow
-        flow.route.tally.end(now)
+        flow.route.tally.end(now, request.started)
         given_up = call in self._given_up
         if given_up:
             self._given_up.discard(call)

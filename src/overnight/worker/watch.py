@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 from overnight.domain import events
+from overnight.monotonic import monotonic
 from overnight.store import leases
 from overnight.store.pool import Session
 from overnight.worker.clock import Clock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import monotonic
 
 import asyncpg
 
@@ -13,6 +12,7 @@ from overnight.catalog.routes import TEND_EVERY, WATCH_EVERY, Routes
 from overnight.domain import events
 from overnight.domain.limits import Limits
 from overnight.loops import Bell, repeat
+from overnight.monotonic import monotonic
 from overnight.store.answers import Fenced
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.pool import LOST, Session, Store

@@ -12,9 +12,11 @@ def most_running(route: Route, limits: Limits, now: float) -> int:
     """How many requests of batches may run on a route now, `now` by the monotonic clock."""
     most = route.most_running(now)
     reserve = kept_free(limits)
-    if not (reserve or route.interactive) or not limits.yields_to_interactive:
+    # Those at a server that failed too often may hang there as well: they are not to keep it from being tried.
+    interactive = 0 if route.is_on_trial else route.interactive
+    if not (reserve or interactive) or not limits.yields_to_interactive:
         return most
-    return left_to_batches(most, route.slots, route.interactive, reserve)
+    return left_to_batches(most, route.slots, interactive, reserve)
 
 
 def kept_free(limits: Limits) -> int:

@@ -70,7 +70,9 @@ _PROGRESS = record(
     {
         "waiting": whole("Requests that have no answer and don't run."),
         "running": whole(),
-        "per_minute": nullable(number("Answers a minute so far; null before the first request could start.")),
+        "per_minute": nullable(
+            number("Answers a minute so far, pauses left out; null before the first request could start.")
+        ),
         "estimated_finish_at": nullable(moment("When it will be done if it goes on like this.")),
         "ahead": whole("Requests of older batches that start first."),
         "waiting_for": nullable(

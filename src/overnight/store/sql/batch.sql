@@ -60,7 +60,8 @@ SELECT b.no, b.id, b.owner, b.endpoint, b.status, b.ends_as, b.paused, b.model, 
     b.cancelled, b.input_tokens, b.cached_tokens, b.output_tokens, b.reasoning_tokens, b.cost_nano_usd,
     b.cost_unknown_attempts, b.error_code, b.error_message, b.errors, b.created_at, b.expires_at, b.in_progress_at,
     b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at,
-    b.ended_at + b.retention AS results_expires_at, now() AS now, b.paused IS NOT NULL AS is_paused, p.*
+    b.ended_at + b.retention AS results_expires_at, now() AS now, b.paused IS NOT NULL AS is_paused,
+    seconds_run(b.in_progress_at, b.paused IS NOT NULL, b.paused_at, b.paused_for) AS seconds, p.*
 FROM batch b
 LEFT JOIN batch u ON u.no = b.no AND u.ended_at IS NULL
 CROSS JOIN LATERAL progress_of(u.no, u.owner, u.model, u.due) AS p
@@ -116,7 +117,8 @@ LIMIT :most;
 
 -- name: measure_progress
 -- For each of some unfinished batches: the requests that may be running, and those that start before its own.
-SELECT b.no, b.paused IS NOT NULL AS is_paused, p.*
+SELECT b.no, b.paused IS NOT NULL AS is_paused,
+    seconds_run(b.in_progress_at, b.paused IS NOT NULL, b.paused_at, b.paused_for) AS seconds, p.*
 FROM batch b
 CROSS JOIN LATERAL progress_of(b.no, b.owner, b.model, b.due) AS p
 WHERE b.no = ANY (:batches::bigint[]);
@@ -206,14 +208,18 @@ RETURNING no, pg_notify('overnight_work', ''), pg_notify('overnight_tidy', '');
 -- name: pause_if_it_may_start
 -- Nothing of the batch starts until it is resumed. One that is paused already stays so for the reason it has.
 UPDATE batch
-SET paused = :paused::jsonb
+SET paused = :paused::jsonb, paused_at = now()
 WHERE no = :batch AND owner = :owner AND status IN ('validating', 'in_progress') AND ends_as IS NULL AND paused IS NULL
 RETURNING no, pg_notify('overnight_work', '');
 
 -- name: resume_if_paused_by_user
--- A batch that is paused for another reason goes on when that is gone.
+-- A batch that is paused for another reason goes on when that is gone. Before its check it could not run anyway.
 UPDATE batch
-SET paused = NULL
+SET paused = NULL, paused_at = NULL,
+    paused_for = paused_for + CASE
+        WHEN in_progress_at IS NULL OR paused_at IS NULL THEN '0'
+        ELSE now() - greatest(paused_at, in_progress_at)
+    END
 WHERE no = :batch AND owner = :owner AND paused ->> 'reason' = 'user' AND ended_at IS NULL
 RETURNING no, pg_notify('overnight_work', '');
 
@@ -234,13 +240,12 @@ RETURNING no, id, total - completed - failed - cancelled AS unanswered,
     pg_notify('overnight_work', ''), pg_notify('overnight_tidy', '');
 
 -- name: list_paces
--- Batches that run towards the end of a window, by number, without those of which it was told that they will be late.
--- Seconds count from when the batch started.
-SELECT no, total - completed - failed - cancelled AS unanswered, completed + failed AS answered,
-    extract(epoch FROM now() - in_progress_at)::float8 AS seconds,
-    extract(epoch FROM expires_at - in_progress_at)::float8 AS closes
+-- Batches that run towards the end of a window, by number: for how many seconds they ran, how many are left.
+SELECT no, total - completed - failed - cancelled AS unanswered, completed + failed AS answered, told_late,
+    seconds_run(in_progress_at, paused IS NOT NULL, paused_at, paused_for) AS seconds,
+    extract(epoch FROM expires_at - now())::float8 AS seconds_left
 FROM batch
-WHERE status = 'in_progress' AND ends_as IS NULL AND paused IS NULL AND expires_at > now() AND NOT told_late
+WHERE status = 'in_progress' AND ends_as IS NULL AND paused IS NULL AND expires_at > now()
     AND no > :after AND (:only::bigint[] IS NULL OR no = ANY (:only))
 ORDER BY no
 LIMIT :most;
@@ -258,6 +263,19 @@ SET told_late = true
 FROM late
 WHERE b.no = late.no
 RETURNING b.id, b.total - b.completed - b.failed - b.cancelled AS unanswered, b.expires_at;
+
+-- name: forget_that_late_was_told
+-- These batches are in time again: should they be late once more, that is told. Locked by number, as a flush does.
+WITH in_time AS MATERIALIZED (
+    SELECT no FROM batch
+    WHERE no = ANY (:batches::bigint[]) AND told_late
+    ORDER BY no
+    FOR NO KEY UPDATE
+)
+UPDATE batch b
+SET told_late = false
+FROM in_time
+WHERE b.no = in_time.no;
 
 -- name: claim_finalizing
 -- A batch whose sealing this worker left in the middle, or nobody does, and of which nothing runs.

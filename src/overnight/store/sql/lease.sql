@@ -85,7 +85,7 @@ WITH RECURSIVE alive AS MATERIALIZED (
 SELECT alive.no AS alive, now() AS now, l.batch, l.seq, l.model, l.leases, l.lines, l.data,
     b.id, b.owner, b.endpoint, b.defaults, b.expires_at, b.due,
     b.total - b.completed - b.failed - b.cancelled AS unanswered, b.completed + b.failed AS answered,
-    extract(epoch FROM now() - b.in_progress_at)::float8 AS seconds,
+    seconds_run(b.in_progress_at, b.paused IS NOT NULL, b.paused_at, b.paused_for) AS seconds,
     b.results_bytes - b.output_bytes AS results_left
 FROM (SELECT max(no) AS no FROM alive) AS alive
     LEFT JOIN leased l ON true
@@ -168,7 +168,7 @@ SELECT batch, seq FROM block WHERE state = 'leased' AND worker = :worker;
 SELECT no, status = 'in_progress' AND ends_as IS NULL AND paused IS NULL
     AND (expires_at IS NULL OR expires_at > now()) AS is_live,
     total - completed - failed - cancelled AS unanswered, completed + failed AS answered,
-    extract(epoch FROM now() - in_progress_at)::float8 AS seconds, now() AS now
+    seconds_run(in_progress_at, paused IS NOT NULL, paused_at, paused_for) AS seconds, now() AS now
 FROM batch
 WHERE no = ANY (:batches::bigint[]);
 
