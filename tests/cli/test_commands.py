@@ -91,12 +91,12 @@ def test_results_go_to_standard_output_or_to_a_file_errors_included(shell: Shell
 
     _, printed, _ = shell("results", batch)
     _, good, _ = shell("results", batch, "--no-errors")
-    code, _, _ = shell("results", batch, "-o", str(tmp_path / "out.jsonl"))
+    code, _, said = shell("results", batch, "-o", str(tmp_path / "out[final].jsonl"))
 
-    assert code == 0
+    assert (code, "out[final].jsonl" in said) == (0, True)
     assert {json.loads(line)["custom_id"] for line in printed.splitlines()} == {"good", "bad"}
     assert [json.loads(line)["custom_id"] for line in good.splitlines()] == ["good"]
-    assert (tmp_path / "out.jsonl").read_text("utf-8") == printed
+    assert (tmp_path / "out[final].jsonl").read_text("utf-8") == printed
 
 
 def test_results_of_a_batch_that_still_runs_say_how_to_wait(shell: Shell, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         (["show"], 2),
         (["models", "--server", "http://127.0.0.1:9"], 3),
         (["watch", "--once", "--server", "http://127.0.0.1:9"], 3),
+        (["watch", "--once", "--json", "--server", "http://127.0.0.1:9"], 3),
     ],
 )
 def test_commands_end_with_the_codes_that_are_documented(words: list[str], code: int) -> None:

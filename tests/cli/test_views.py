@@ -138,6 +138,19 @@ def test_columns_that_may_be_are_shortened_to_the_terminal_and_no_cell_is_broken
         assert lines[:3] == ["a-model", "  8,192", "  chat, completions, embeddings"]
 
 
+@pytest.mark.parametrize("text", ["res[final].jsonl", "[/] [red]x", ":smile: a\\[b]\\"])
+def test_what_is_said_is_said_as_it_is(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    output.say(text)
+    output.answer(text)
+    output.table(("A", "B"), [(text, text)])
+    output.facts([("fact", text)])
+    output.entry("name", text, text)
+
+    out, err = capfd.readouterr()
+    assert err == f"{text}\n"
+    assert out.count(text) == 6
+
+
 def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
     to = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
 
@@ -166,6 +179,15 @@ def test_watch_shows_everything_or_one_batch_to_people_and_to_programs(shell: Sh
     assert (code, found["health"], found["batches"][0]["id"]) == (0, {"status": "healthy"}, one)
     code, out, _ = shell("watch", one, "--json")
     assert (code, json.loads(out)["status"]) == (0, "completed")
+
+
+def test_watch_tells_programs_that_the_server_is_away_and_ends_so(capfd: pytest.CaptureFixture[str]) -> None:
+    code = run(["watch", "--once", "--json", "--server", "http://127.0.0.1:9"])
+
+    out, err = capfd.readouterr()
+    assert code == 3
+    assert "127.0.0.1:9" in json.loads(out)["error"]
+    assert "overnight serve" in err
 
 
 class Away:
@@ -222,11 +244,11 @@ def test_files_are_listed_shown_downloaded_and_deleted(shell: Shell, tmp_path: P
     _, shown, _ = shell("files", "show", file)
     _, as_json, _ = shell("files", "show", file, "--json")
     _, printed, _ = shell("files", "download", file)
-    code, _, said = shell("files", "download", file, "-o", tmp_path / "copy.jsonl")
+    code, _, said = shell("files", "download", file, "-o", tmp_path / "copy[1].jsonl")
 
     assert (file in listed, "in.jsonl" in shown, json.loads(as_json)["lines"]) == (True, True, 1)
-    assert (code, "bytes written" in said) == (0, True)
-    assert printed.encode() == (tmp_path / "copy.jsonl").read_bytes() == (tmp_path / "in.jsonl").read_bytes()
+    assert (code, "bytes written" in said, "copy[1].jsonl" in said) == (0, True, True)
+    assert printed.encode() == (tmp_path / "copy[1].jsonl").read_bytes() == (tmp_path / "in.jsonl").read_bytes()
     assert shell("files", "delete", file)[0] == 0
     assert shell("files", "show", file)[0] == 3
 

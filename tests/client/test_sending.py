@@ -45,8 +45,27 @@ async def test_a_full_server_that_asks_for_nothing_is_tried_five_times_more_and_
     assert raised.value.request_id == "req_1"
 
 
+NO_DATES = (
+    "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+    "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+    "Mon, 01 Jan 2024 99:99:99 GMT",
+    "Mon",
+    ",",
+)
+
+
 @pytest.mark.parametrize(
-    ("asked", "waited"), [("0", 0), ("-5", 0), ("2.5", 2.5), ("nan", 1), ("inf", 1), ("soon", 1), ("999999", 3600)]
+    ("asked", "waited"),
+    [
+        ("0", 0),
+        ("-5", 0),
+        ("2.5", 2.5),
+        ("nan", 1),
+        ("inf", 1),
+        ("soon", 1),
+        ("999999", 3600),
+        *((date, 1) for date in NO_DATES),
+    ],
 )
 async def test_a_senseless_retry_after_is_never_an_error(asked: str, waited: float) -> None:
     call = Caller("async")
@@ -107,7 +126,9 @@ async def test_errors_are_of_their_own_kind_and_carry_what_the_server_said(statu
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>Bad gateway</html>", b"", b"[]", b'{"error": "no"}', b'{"error": {}}', b"\xff"]
+    "body",
+    [b"<html>Bad gateway</html>", b"", b"[]", b'{"error": "no"}', b'{"error": {}}', b"\xff", b"[" * 100_000],
+    ids=lambda body: body[:10].decode(errors="replace"),
 )
 async def test_an_error_of_some_other_server_is_an_error_all_the_same(body: bytes) -> None:
     call = Caller("async")
@@ -116,6 +137,15 @@ async def test_an_error_of_some_other_server_is_an_error_all_the_same(body: byte
             await call(call.client(server.url), "get_file", "file-1")
     await call.close()
     assert (raised.value.status, raised.value.code) == (502, None)
+
+
+@pytest.mark.parametrize("charset", ["hex", "rot13", "undefined", "idna", "no-such"])
+async def test_an_error_is_told_whatever_charset_it_claims(charset: str) -> None:
+    call = Caller("async")
+    async with scripted(reply(502, b"caf\xe9", [("content-type", f"text/plain; charset={charset}")])) as server:
+        with pytest.raises(ServerFault, match="caf"):
+            await call(call.client(server.url), "get_file", "file-1")
+    await call.close()
 
 
 async def test_an_answer_that_is_no_object_says_that_the_address_may_be_wrong(call: Caller) -> None:

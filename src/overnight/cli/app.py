@@ -101,6 +101,9 @@ def run(arguments: list[str]) -> int:
         if isinstance(e, ConnectionFailed):
             say("Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER.")
         return COULD_NOT
+    except UnicodeEncodeError:
+        complain("An argument or a variable holds bytes that are no text in UTF-8.")
+        return WRONG_USAGE
     except OSError as e:
         complain(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
         return COULD_NOT

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import Json, Server, client
+from overnight.cli.connect import Json, Server, client, read_id
 from overnight.cli.parameters import check_output
 from overnight.cli.show import problems
 
-FileId = Annotated[str, typer.Argument(metavar="FILE", help="Id of the file, as `overnight files list` shows it.")]
+FileId = Annotated[
+    str, typer.Argument(metavar="FILE", help="Id of the file, as `overnight files list` shows it.", callback=read_id)
+]
 
 PURPOSES = ("batch", "batch_output")
 
@@ -110,4 +112,4 @@ def delete(file: FileId, server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     else:
-        output.people.print(f"{found['id']} is deleted")
+        output.answer(f"{found['id']} is deleted")

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from overnight.cli import output
 from overnight.cli.job import AGAIN, MARK, Job, Task
 from overnight.cli.progress import Bars, Counts, stage_of
@@ -204,7 +202,7 @@ class Following:
         elif cause is not None and now - self._since >= LONG_WAIT and cause not in self._told:
             self._told.add(cause)
             if not output.aside.is_terminal:
-                output.say(f"Waiting: {escape(cause)}. It goes on by itself as soon as that is over.")
+                output.say(f"Waiting: {cause}. It goes on by itself as soon as that is over.")
 
     async def _patient_look(self, batch_id: str) -> Batch:
         """The batch as it is now; a server that is away for a moment is waited for."""

@@ -55,7 +55,7 @@ def _hand_over(c: Client, given: Input, named: dict[str, Any], *, json: bool) ->
     if json:
         output.as_json(batch)
     else:
-        output.people.print(batch["id"])
+        output.answer(batch["id"])
         output.say(f"{stored['lines']:,} requests. Follow them with: overnight watch {batch['id']}")
     return True
 

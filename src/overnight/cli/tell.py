@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
+from rich.text import Text
 
 from overnight.cli import output
 from overnight.cli.follow import Course, total
@@ -22,19 +22,15 @@ def tell(job: Job, courses: Sequence[Course], written: Collection[Path]) -> None
     if not any(course.new for course in courses):
         more = " Pass --retry-failed to run again what failed." if counts.completed < counts.total else ""
         output.say(f"Nothing is left to do: every request of this job has been run.{more} Pass --again to run it anew.")
-    failed = f", [red]{counts.failed:,} failed[/]" if counts.failed else ""
+    failed = Text.assemble(", ", (f"{counts.failed:,} failed", "red")) if counts.failed else ""
+    answered = Text.assemble(f"{counts.completed:,} of {counts.total:,} answered", failed, ".")
     where = [path for path in job.outputs if path in written]
     if job.is_printed:
-        output.say(f"{counts.completed:,} of {counts.total:,} answered{failed}.")
+        output.say(answered)
     elif len(where) == 1:
-        output.say(
-            f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are in {escape(str(where[0]))}"
-        )
+        output.say(Text.assemble(answered, f" The results are in {where[0]}"))
     elif where:
-        folder = escape(str(where[0].parent))
-        output.say(
-            f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are {len(where)} files in {folder}"
-        )
+        output.say(Text.assemble(answered, f" The results are {len(where)} files in {where[0].parent}"))
 
 
 def _complain(course: Course) -> None:

@@ -141,7 +141,7 @@ def _options(base_url: str, timeout_s: float | None, api_key: str | None) -> dic
     return {
         "base_url": url,
         "timeout": httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT),
-        "headers": {"authorization": f"Bearer {key}"} if key else {},
+        "headers": {"authorization": f"Bearer {key}".encode()} if key else {},
         # A proxy for the way out is of no use on the way to this machine itself, and often set all the same.
         "trust_env": not is_on_this_machine(url.host),
     }
