@@ -32,33 +32,6 @@ def test_submit_prints_the_id_and_watch_follows_it_to_its_end(shell: Shell, tmp_
     assert "overnight results" in err
 
 
-def test_a_file_with_problems_is_refused_with_them_and_the_others_are_handed_over(shell: Shell, tmp_path: Path) -> None:
-    bad = write(tmp_path / "bad.jsonl", [chat("a", "hi"), *(chat("a", "again") for _ in range(22))])
-    good = write(tmp_path / "good.jsonl", [chat("a", "hi")])
-    before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
-
-    code, _, err = shell("submit", bad)
-    after = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
-    both, out, _ = shell("submit", bad, good)
-
-    assert (code, both) == (1, 1)
-    for told in ("bad.jsonl was refused", "22 problems", "duplicate_custom_id", "and 2 more"):
-        assert told in err
-    assert before == after
-    assert shell.service.wait(out.strip())["request_counts"]["total"] == 1
-
-
-@pytest.mark.parametrize("command", ["submit", "run"])
-def test_a_file_whose_batch_is_refused_does_not_stay_on_the_server(shell: Shell, tmp_path: Path, command: str) -> None:
-    words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
-    before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
-
-    code, _, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--window", "500h", *words)
-
-    assert (code, "168h" in err) == (3, True)
-    assert shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1] == before
-
-
 def test_watch_ends_with_1_where_a_request_was_not_answered(shell: Shell, tmp_path: Path) -> None:
     batch = submitted(shell, tmp_path, [chat("bad", "[status 400] no")])
 
@@ -97,6 +70,12 @@ def test_results_go_to_standard_output_or_to_a_file_errors_included(shell: Shell
     assert {json.loads(line)["custom_id"] for line in printed.splitlines()} == {"good", "bad"}
     assert [json.loads(line)["custom_id"] for line in good.splitlines()] == ["good"]
     assert (tmp_path / "out[final].jsonl").read_text("utf-8") == printed
+    code, out, said = shell("results", batch, "-o", tmp_path / "out", "--json")
+    told = {"batch": batch, "status": "completed", "output": str(tmp_path / "out")}
+    assert (code, said) == (0, "")
+    assert json.loads(out) == {**told, "total": 2, "completed": 1, "failed": 1}
+    code, out, said = shell("results", batch, "--json")
+    assert (code, out, "--output" in said) == (2, "", True)
 
 
 def test_results_of_a_batch_that_still_runs_say_how_to_wait(shell: Shell, tmp_path: Path) -> None:
@@ -219,7 +198,8 @@ def test_migrate_brings_a_fresh_database_to_the_newest_schema(
 ) -> None:
     assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path)]) == 0
     assert known()[-1].name in capfd.readouterr().err
-    assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path)]) == 0
+    assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {"schema": known()[-1].name}
 
 
 @pytest.mark.parametrize(

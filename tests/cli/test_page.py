@@ -19,6 +19,13 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         assert all(option.help for option in options), name
 
 
+def test_every_command_speaks_to_programs_but_the_one_that_only_logs() -> None:
+    silent = [
+        name for name, command in cli_page.commands() if not any("--json" in option.opts for option in command.params)
+    ]
+    assert silent == ["overnight serve"]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -249,6 +249,11 @@ def test_files_are_listed_shown_downloaded_and_deleted(shell: Shell, tmp_path: P
     assert (file in listed, "in.jsonl" in shown, json.loads(as_json)["lines"]) == (True, True, 1)
     assert (code, "bytes written" in said, "copy[1].jsonl" in said) == (0, True, True)
     assert printed.encode() == (tmp_path / "copy[1].jsonl").read_bytes() == (tmp_path / "in.jsonl").read_bytes()
+    code, out, said = shell("files", "download", file, "-o", tmp_path / "copy", "--json")
+    size = (tmp_path / "copy").stat().st_size
+    assert (code, said) == (0, "")
+    assert json.loads(out) == {"file": file, "output": str(tmp_path / "copy"), "bytes": size}
+    assert shell("files", "download", file, "--json")[0] == 2
     assert shell("files", "delete", file)[0] == 0
     assert shell("files", "show", file)[0] == 3
 
