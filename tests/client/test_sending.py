@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -11,6 +12,7 @@ import pytest
 from overnight.client import (
     ApiError,
     BadRequest,
+    Client,
     ConnectionFailed,
     NotAllowed,
     NotFound,
@@ -182,3 +184,48 @@ async def test_a_create_under_a_key_is_made_again_when_the_server_was_away(call:
         assert await call(call.client(server.url), "create_batch", "file-1", idempotency_key="k") == batch
     assert [a.headers["idempotency-key"] for a in server.asked] == ["k"] * 3
     assert len({a.body for a in server.asked}) == 1
+
+
+def line(n: int) -> bytes:
+    return b'{"custom_id": "r%d"}\n' % n
+
+
+async def test_output_that_breaks_off_goes_on_behind_the_last_whole_line(call: Caller) -> None:
+    pieces = [
+        reply(200, line(3) + line(4) + line(5)[:9], length=500),
+        refusal(503, "service_unavailable"),
+        reply(200, line(5) + line(6)),
+    ]
+    async with scripted(*pieces) as server:
+        client = call.client(server.url)
+        if isinstance(client, Client):
+            found = await asyncio.to_thread(lambda: list(client.output("batch_1", 3)))
+        else:
+            found = [each async for each in client.output("batch_1", 3)]
+    assert [each["custom_id"] for each in found] == ["r3", "r4", "r5", "r6"]
+    asked = "/v1/batches/batch_1/output.jsonl?order=finished&offset="
+    assert [a.path for a in server.asked] == [f"{asked}{offset}" for offset in (3, 5, 5)]
+
+
+async def test_output_may_be_left_in_the_middle() -> None:
+    def first(url: str) -> str:
+        with Client(url) as client:
+            found = client.output("batch_1")
+            name = str(next(found)["custom_id"])
+            found.close()
+            assert client._calls._edge.http._transport._pool.connections == []  # type: ignore[union-attr]
+            return name
+
+    async with scripted(reply(200, line(0), length=500)) as server:
+        assert await asyncio.to_thread(first, server.url) == "r0"
+
+
+async def test_one_request_is_answered_at_once_and_whole(call: Caller) -> None:
+    body = {"model": "m", "input": "hi"}
+    async with scripted(refusal(429, "capacity_exceeded", retry_after="3"), reply(200, {"id": "reply"})) as server:
+        client = call.client(server.url)
+        assert await call(client, "request_now", body, "/v1/embeddings") == {"id": "reply"}
+        with pytest.raises(ValueError, match="stream"):
+            await call(client, "request_now", {**body, "stream": True})
+    assert call.waits == [3]
+    assert [(a.path, json.loads(a.body)) for a in server.asked] == [("/v1/embeddings", body)] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -15,6 +16,7 @@ from overnight.client.files import Files, Named
 from overnight.client.ordered import fetch_lines, keep_answered
 from overnight.client.progress import ENDED, Watch, watch
 from overnight.client.sending import exchange, object_of
+from overnight.client.uploads import Uploads
 from overnight.client.verbs import Verbs
 
 FIRST_LOOK = 0.25
@@ -22,7 +24,7 @@ FIRST_LOOK = 0.25
 HEALTH_TIMEOUT = 10.0
 
 
-class Calls(Creates, Files, Verbs):
+class Calls(Creates, Files, Uploads, Verbs):
     """The calls of one server. Batches, files and models come and go as the API's own JSON objects.
 
     Every call may raise ApiError and ConnectionFailed. A full server (429) is waited for: as long as it asks, else
@@ -160,6 +162,15 @@ class Calls(Creates, Files, Verbs):
         if output_file_path is not None:
             await self.write_results(batch, output_file_path)
         return batch
+
+    async def request_now(self, body: Mapping[str, Any], endpoint: str = CHAT) -> Json:
+        """Have one request answered at once by its model, and return the whole answer; nothing of it is stored.
+
+        Raises ValueError for a body that asks for a stream.
+        """
+        if body.get("stream"):
+            raise ValueError("the answer comes whole: leave `stream` out, or use an SDK of OpenAI's API for streams")
+        return await self._json("POST", endpoint, json=dict(body))
 
     async def pool_status(self) -> Json:
         """How full the server's queue and slots are."""
