@@ -13,7 +13,7 @@ from overnight.cli import output
 from overnight.cli.connect import Json, Server, client, read_id
 from overnight.cli.follow import LONGEST_AWAY
 from overnight.cli.overview import Overview, overview, snapshot
-from overnight.cli.progress import bars, counts_of, stage_of
+from overnight.cli.progress import bars, counts_of, displayed, stage_of
 from overnight.cli.show import describe, names_unknown_model, tell_models
 from overnight.client import Client
 from overnight.client.errors import ConnectionFailed, ServerFault
@@ -95,7 +95,7 @@ def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
         overview(snapshot(c), to=output.people)
         return
     view = Overview(snapshot(c))
-    with Live(view, console=output.people, screen=True, auto_refresh=False) as live:
+    with displayed(Live(view, console=output.people, screen=True, auto_refresh=False)) as live:
         while True:
             time.sleep(every)
             view.seen = snapshot(c)
