@@ -35,7 +35,7 @@ COULD_NOT = 3
 INTERRUPTED = 130
 EXIT_CODES = {
     0: "Done; of `run` and `watch`: every request was answered; of `serve`: it was told to stop and has stopped.",
-    1: "Requests without a response, or a refused batch (`run`, `submit`, `watch`); `doctor`: something is missing.",
+    1: "Requests without a response, a refused file or batch (`run`, `submit`, `watch`); `doctor`: something missing.",
     WRONG_USAGE: "Wrong usage: an option or argument that is unknown, missing or not allowed. Nothing was done.",
     COULD_NOT: "It could not be done; the message says why.",
     INTERRUPTED: "Interrupted. `run` goes on where it was when it is given again.",
