@@ -54,7 +54,7 @@ def test_programs_hear_of_every_file_that_was_handed_over_or_refused(shell: Shel
     files = [
         write(tmp_path / "twice.jsonl", [chat("a", "hi"), chat("a", "again")]),
         write(tmp_path / "unread.jsonl", [{"custom_id": "a"}]),
-        write(tmp_path / "one.jsonl", [chat("a", "hi")]),
+        write(tmp_path / "one\udcff.jsonl", [chat("a", "hi")]),
         write(tmp_path / "other.jsonl", [other]),
     ]
 
@@ -65,7 +65,7 @@ def test_programs_hear_of_every_file_that_was_handed_over_or_refused(shell: Shel
     assert [(one["input"], one["batch"] is None, one["error"] is None) for one in told] == [
         ("twice.jsonl", True, False),
         ("unread.jsonl", True, False),
-        ("one.jsonl", False, True),
+        ("one?.jsonl", False, True),
         ("other.jsonl", False, True),
     ]
     assert told[0]["error"]["problems"]["first"][0]["code"] == "duplicate_custom_id"

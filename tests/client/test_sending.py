@@ -194,7 +194,7 @@ async def test_output_that_breaks_off_goes_on_behind_the_last_whole_line(call: C
     pieces = [
         reply(200, line(3) + line(4) + line(5)[:9], length=500),
         refusal(503, "service_unavailable"),
-        reply(200, line(5) + line(6)),
+        reply(200, line(5) + line(6).rstrip()),
     ]
     async with scripted(*pieces) as server:
         client = call.client(server.url)

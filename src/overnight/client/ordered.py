@@ -61,6 +61,8 @@ async def read_lines(edge: Edge, ask: Ask) -> AsyncGenerator[bytes, None]:
                 for line in lines:
                     whole += 1
                     yield line
+            if rest:
+                yield rest
             return
         except httpx.RequestError as e:
             failures = 0 if whole > before else failures + 1
