@@ -20,11 +20,11 @@ HEAD = """\
 This page is made from the commands (`src/overnight/cli`) by `python -m tools.cli_page`.
 
 `overnight COMMAND --help` shows the same in the terminal. `overnight --install-completion` sets up completion for bash,
-zsh, fish and PowerShell; `overnight --show-completion` prints it instead. With `--json` a command prints JSON for
-programs on standard output; hints, progress and complaints are on standard error. Commands that talk to a server take
-its address from `--server`, else from `$OVERNIGHT_SERVER`, and a key from `$OVERNIGHT_API_KEY`. Other users of a
-machine can see the arguments of a process: give what holds a password by its variable, such as
-`$OVERNIGHT_DATABASE_URL`.
+zsh, fish and PowerShell; `overnight --show-completion` prints it instead. With `--json`, which all commands but `serve`
+have, a command prints JSON for programs on standard output: one document; `watch` and `submit` one a line. Hints,
+progress and complaints are on standard error. Commands that talk to a server take its address from `--server`, else
+from `$OVERNIGHT_SERVER`, and a key from `$OVERNIGHT_API_KEY`. Other users of a machine can see the arguments of a
+process: give what holds a password by its variable, such as `$OVERNIGHT_DATABASE_URL`.
 
 ## Exit codes
 

@@ -10,6 +10,7 @@ import pytest
 
 from overnight.cli.app import run
 from overnight.cli.show import tell_models
+from overnight.client import BadRequest, Client, ConnectionFailed
 from overnight.store.migrate import known
 from tests.cli.conftest import Shell, write
 from tests.process import Served, chat
@@ -48,14 +49,66 @@ def test_a_file_with_problems_is_refused_with_them_and_the_others_are_handed_ove
     assert shell.service.wait(out.strip())["request_counts"]["total"] == 1
 
 
-@pytest.mark.parametrize("command", ["submit", "run"])
-def test_a_file_whose_batch_is_refused_does_not_stay_on_the_server(shell: Shell, tmp_path: Path, command: str) -> None:
+def test_programs_hear_of_every_file_that_was_handed_over_or_refused(shell: Shell, tmp_path: Path) -> None:
+    other = chat("a", "hi") | {"url": "/v1/embeddings", "body": {"model": "test-model", "input": "hi"}}
+    files = [
+        write(tmp_path / "twice.jsonl", [chat("a", "hi"), chat("a", "again")]),
+        write(tmp_path / "unread.jsonl", [{"custom_id": "a"}]),
+        write(tmp_path / "one\udcff.jsonl", [chat("a", "hi")]),
+        write(tmp_path / "other.jsonl", [other]),
+    ]
+
+    code, out, said = shell("submit", *files, "--json")
+
+    told = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert [(one["input"], one["batch"] is None, one["error"] is None) for one in told] == [
+        ("twice.jsonl", True, False),
+        ("unread.jsonl", True, False),
+        ("one?.jsonl", False, True),
+        ("other.jsonl", False, True),
+    ]
+    assert told[0]["error"]["problems"]["first"][0]["code"] == "duplicate_custom_id"
+    assert told[2]["batch"]["request_counts"]["total"] == 1
+    assert told[3]["batch"]["endpoint"] == "/v1/embeddings"
+    for refused in ("twice.jsonl was refused", "unread.jsonl was refused", "no readable url"):
+        assert refused in said
+
+
+def test_a_file_that_the_server_refuses_does_not_keep_the_others_back(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [write(tmp_path / f"{name}.jsonl", [chat("a", f"kept {name}")]) for name in "ab"]
+    create = Client.create_batch
+    first = iter([BadRequest(400, "some_code", "Not this one."), ConnectionFailed("gone")])
+
+    def refuse(c: Client, *given: Any, **named: Any) -> Any:
+        error = next(first, None)
+        if error is not None:
+            raise error
+        return create(c, *given, **named)
+
+    monkeypatch.setattr(Client, "create_batch", refuse)
+
+    code, out, said = shell("submit", files[0], "--json")
+    assert (code, json.loads(out)["error"]["code"], "Not this one." in said) == (1, "some_code", True)
+    code, out, said = shell("submit", *files, "--json")
+    assert (code, json.loads(out)["error"]["message"], "gone" in said) == (3, "gone", True)
+    first = iter([BadRequest(400, "some_code", "Not this one.")])
+    code, out, said = shell("submit", *files)
+    assert (code, out.startswith("batch_"), "a.jsonl was refused" in said) == (1, True, True)
+
+
+@pytest.mark.parametrize(("command", "ends"), [("submit", 1), ("run", 3)])
+def test_a_file_whose_batch_is_refused_does_not_stay_on_the_server(
+    shell: Shell, tmp_path: Path, command: str, ends: int
+) -> None:
     words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
     before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
 
     code, _, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--window", "500h", *words)
 
-    assert (code, "168h" in err) == (3, True)
+    assert (code, "168h" in err) == (ends, True)
     assert shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1] == before
 
 
@@ -91,12 +144,18 @@ def test_results_go_to_standard_output_or_to_a_file_errors_included(shell: Shell
 
     _, printed, _ = shell("results", batch)
     _, good, _ = shell("results", batch, "--no-errors")
-    code, _, _ = shell("results", batch, "-o", str(tmp_path / "out.jsonl"))
+    code, _, said = shell("results", batch, "-o", str(tmp_path / "out[final].jsonl"))
 
-    assert code == 0
+    assert (code, "out[final].jsonl" in said) == (0, True)
     assert {json.loads(line)["custom_id"] for line in printed.splitlines()} == {"good", "bad"}
     assert [json.loads(line)["custom_id"] for line in good.splitlines()] == ["good"]
-    assert (tmp_path / "out.jsonl").read_text("utf-8") == printed
+    assert (tmp_path / "out[final].jsonl").read_text("utf-8") == printed
+    code, out, said = shell("results", batch, "-o", tmp_path / "out", "--json")
+    told = {"batch": batch, "status": "completed", "output": str(tmp_path / "out")}
+    assert (code, said) == (0, "")
+    assert json.loads(out) == {**told, "total": 2, "completed": 1, "failed": 1}
+    code, out, said = shell("results", batch, "--json")
+    assert (code, out, "--output" in said) == (2, "", True)
 
 
 def test_results_of_a_batch_that_still_runs_say_how_to_wait(shell: Shell, tmp_path: Path) -> None:
@@ -219,7 +278,8 @@ def test_migrate_brings_a_fresh_database_to_the_newest_schema(
 ) -> None:
     assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path)]) == 0
     assert known()[-1].name in capfd.readouterr().err
-    assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path)]) == 0
+    assert run(["migrate", "--database-url", database_url, "--data-dir", str(tmp_path), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {"schema": known()[-1].name}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from overnight.cli.app import EXIT_CODES, app, run
@@ -19,30 +21,47 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         assert all(option.help for option in options), name
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["--version"], 0),
-        (["--help"], 0),
-        (["nonsense"], 2),
-        (["list", "--limit", "0"], 2),
-        (["show"], 2),
-        (["models", "--server", "http://127.0.0.1:9"], 3),
-        (["watch", "--once", "--server", "http://127.0.0.1:9"], 3),
+def test_every_command_speaks_to_programs_but_the_one_that_only_logs() -> None:
+    silent = [
+        name for name, command in cli_page.commands() if not any("--json" in option.opts for option in command.params)
+    ]
+    assert silent == ["overnight serve"]
+
+
+GONE = ("--server", "http://127.0.0.1:9")
+CODES: dict[int, list[tuple[str, ...]]] = {
+    0: [("--version",), ("--help",), ("run", "--help")],
+    1: [("doctor", "--upstream", "http://127.0.0.1:9/v1")],
+    2: [("nonsense",), ("list", "--limit", "0"), ("show",), ("show", ""), ("results", "batch_1", "--json")],
+    3: [
+        ("models", *GONE),
+        ("watch", "--once", *GONE),
+        ("watch", "--once", "--json", *GONE),
+        ("results", "batch_1", "-o", "/no/such/folder/out", *GONE),
     ],
-)
-def test_commands_end_with_the_codes_that_are_documented(words: list[str], code: int) -> None:
-    assert run(words) == code
-    assert code in EXIT_CODES
+    130: [("list", *GONE)],
+}
+"""Commands for each exit code; those for 130 are interrupted."""
 
 
-def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", EXIT_CODES)
+def test_commands_end_with_the_codes_that_are_documented(
+    code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("overnight.cli.list_.client", interrupted)
-    assert run(["list"]) == 130
-    assert 130 in EXIT_CODES
+    monkeypatch.setenv("OVERNIGHT_DATA_DIR", str(tmp_path))
+    if code == 130:
+        monkeypatch.setattr("overnight.cli.list_.client", interrupted)
+
+    assert [(words, run(list(words))) for words in CODES[code]] == [(words, code) for words in CODES[code]]
+    assert "Traceback" not in "".join(capfd.readouterr())
+    assert f"| {code} | {EXIT_CODES[code]} |" in cli_page.PAGE.read_text("utf-8")
+
+
+def test_no_other_codes_are_documented() -> None:
+    assert list(EXIT_CODES) == list(CODES)
 
 
 def test_a_shell_is_told_how_to_complete(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

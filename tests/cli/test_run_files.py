@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ def run(shell: Shell, tmp_path: Path) -> Run:
         return shell("run", *words, "--data-dir", tmp_path / "data")
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overnight.cli.follow.LOOK_EVERY", 0.05)
 
 
 def names(path: Path) -> list[str]:
@@ -140,6 +146,87 @@ def test_what_failed_is_run_again_when_told_and_nothing_else(
     assert seen(witness, texts) == [2 if i % 3 else 1 for i in range(9)]
     found = [line["custom_id"] for line in lines]
     assert (found if ordered else sorted(found)) == [f"r-{i}" for i in range(9)]
+
+
+class CutJob:
+    """A job of nine requests: three are answered at once, three by a retry, three never. Its first batch is gone."""
+
+    def __init__(self, shell: Shell, witness: Witness, folder: Path) -> None:
+        self.shell, self.witness = shell, witness
+        self.out = folder / "out"
+        self.data = folder / "data"
+        kinds = ("", "[once 400] ", "[status 400] ")
+        self.texts = [f"{kinds[i % 3]}cut {folder.name} {i}" for i in range(9)]
+        self.file = write(folder, [chat(f"r-{i}", text) for i, text in enumerate(self.texts)])
+        self.run()
+        code, said, (task,) = self.run("--retry-failed")
+        assert (code, task["completed"]) == (1, 6), said
+        self.first = task["batches"][0]["id"]
+        assert shell("delete", self.first)[0] == 0
+        self.before = self.lines()
+        self.answers_before = self.answered()
+
+    def run(self, *more: str) -> tuple[int, str, Any]:
+        code, out, said = self.shell("run", self.file, "-o", self.out, "--data-dir", self.data, "--json", *more)
+        return code, said, json.loads(out or "null")
+
+    def lines(self) -> dict[str, Any]:
+        found = [json.loads(line) for line in self.out.read_text("utf-8").splitlines()]
+        assert len({line["custom_id"] for line in found}) == len(found)
+        return {line["custom_id"]: line for line in found}
+
+    def answered(self) -> set[str]:
+        return {name for name, line in self.lines().items() if line["response"]}
+
+    def seen(self) -> Counter[int]:
+        return Counter(self.witness.seen[text] for text in self.texts)
+
+
+def test_answers_of_a_batch_that_is_gone_stay_in_the_output(shell: Shell, witness: Witness, tmp_path: Path) -> None:
+    job = CutJob(shell, witness, tmp_path)
+
+    for ordered in ([], ["--ordered"]):
+        code, said, (task,) = job.run(*ordered)
+
+        assert (code, task["total"], task["completed"], task["failed"]) == (1, 9, 6, 3)
+        assert job.lines() == job.before
+        assert f"{job.first}, which" in said
+        assert f"is no longer on the server. What {job.out} held of in.jsonl has stayed there." in said
+        assert "6 of 9 answered, 3 failed" in said
+    assert list(job.lines()) == [f"r-{i}" for i in range(9)]
+    assert job.seen() == {1: 3, 2: 6}
+
+
+def test_what_failed_is_run_again_after_the_first_batch_is_gone_and_beside_another_file(
+    shell: Shell, witness: Witness, tmp_path: Path
+) -> None:
+    job = CutJob(shell, witness, tmp_path)
+    other = write(tmp_path / "other.jsonl", [chat("other", f"beside the cut {tmp_path}")])
+
+    code, said, (cut, beside) = job.run("--retry-failed", str(other))
+
+    assert (code, cut["total"], cut["completed"], cut["failed"], beside["completed"]) == (1, 9, 6, 3, 1), said
+    assert job.seen() == {1: 3, 2: 3, 3: 3}
+    assert job.answered() == {*job.answers_before, "other"}
+    assert job.lines().keys() == {*job.before, "other"}
+
+
+def test_answers_that_are_nowhere_any_more_are_said_and_run_anew_when_told(
+    shell: Shell, witness: Witness, tmp_path: Path
+) -> None:
+    job = CutJob(shell, witness, tmp_path)
+    job.out.unlink()
+
+    code, said, (task,) = job.run()
+    kept = job.lines().keys()
+    again, said_again, (anew,) = job.run("--again")
+
+    assert (code, task["total"], task["completed"], task["failed"]) == (1, 9, 3, 3)
+    assert "3 requests of in.jsonl have no result any more: pass --again" in said
+    assert kept == {f"r-{i}" for i in range(9) if i % 3}
+    assert (again, anew["total"], anew["completed"]) == (1, 9, 6)
+    assert job.seen() == {2: 3, 3: 6}
+    assert "no longer on the server" not in said_again
 
 
 def test_requests_come_from_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

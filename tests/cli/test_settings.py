@@ -56,6 +56,16 @@ def test_settings_are_listed_set_and_set_back(settings: Command) -> None:
         "description": listed["BATCH_MAX_REQUESTS"]["description"],
     }
 
+    code, changed, said = settings("set", "BATCH_MAX_REQUESTS", "80000", "BATCH_ENABLED", "off", "--json")
+    assert (code, said) == (0, "")
+    assert [(one["name"], one["value"]) for one in json.loads(changed)] == [
+        ("BATCH_MAX_REQUESTS", 80_000),
+        ("BATCH_ENABLED", False),
+    ]
+    for words in (("reset", "BATCH_MAX_REQUESTS", "--json"), ("--json", "reset", "BATCH_MAX_REQUESTS")):
+        assert [one["value"] for one in json.loads(settings(*words)[1])] == [50_000]
+    settings("set", "BATCH_MAX_REQUESTS", "70000")
+
     assert settings("reset", "BATCH_MAX_REQUESTS", "BATCH_MODEL_CONCURRENCY")[0] == 0
     listed = {one["name"]: one["value"] for one in json.loads(settings("--json")[1])}
     assert (listed["BATCH_MAX_REQUESTS"], listed["BATCH_ENABLED"]) == (50_000, False)

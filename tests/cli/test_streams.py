@@ -47,3 +47,12 @@ def test_a_reader_that_goes_away_ends_a_command_without_a_traceback() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def test_a_name_that_is_no_text_is_escaped_for_programs(capfd: pytest.CaptureFixture[str]) -> None:
+    output.as_json({"output": "ü\udcff"})
+    output.as_line({"output": "ü"})
+
+    escaped, plain = capfd.readouterr().out.rstrip().rsplit("\n", 1)
+    assert json.loads(escaped) == {"output": "ü\udcff"}
+    assert plain == '{"output": "ü"}'

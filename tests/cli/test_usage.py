@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from overnight.cli.app import run
@@ -38,13 +40,17 @@ from overnight.cli.app import run
             "--status: 'foo' is none of validating, in_progress, finalizing, completed, expired, failed, cancelling,"
             " cancelled.",
         ),
+        ("show ''", "BATCH: the id is empty."),
+        ("cancel ' '", "BATCH: the id is empty."),
+        ("watch ''", "BATCH: the id is empty."),
+        ("results '' -o x", "BATCH: the id is empty."),
         ("settings set BATCH_ENABLED maybe", "BATCH_ENABLED must be on or off, not 'maybe'."),
     ],
 )
 def test_wrong_usage_is_one_plain_sentence_and_where_to_read_on(
     command: str, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code = run(command.split())
+    code = run(shlex.split(command))
 
     out, err = capfd.readouterr()
     group = " ".join(word for word in command.split()[:2] if word in ("settings", "set")) or command.split()[0]
@@ -56,3 +62,15 @@ def test_wrong_usage_is_one_plain_sentence_and_where_to_read_on(
 def test_a_group_that_is_given_nothing_shows_its_commands(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["files"]) == 2
     assert "download" in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("command", ["show", "download", "delete"])
+def test_an_empty_id_of_a_file_is_wrong_usage(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["files", command, ""]) == 2
+    assert capfd.readouterr().err.startswith("error: FILE: the id is empty.")
+
+
+@pytest.mark.parametrize("words", [["show", "batch_\udcff"], ["list", "--find", "\udcff"]])
+def test_bytes_that_are_no_text_are_wrong_usage(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--server", "http://127.0.0.1:9"]) == 2
+    assert "no text in UTF-8" in capfd.readouterr().err

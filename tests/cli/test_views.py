@@ -1,24 +1,27 @@
-"""What commands draw, in terminals of any width; and what they print for programs."""
+"""What commands draw, in terminals of any width, also real ones; and what they print for programs."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
 from overnight.cli import output
 from overnight.cli.app import run
 from overnight.cli.overview import Overview
-from overnight.cli.progress import Bars, Counts, bars, stage_of
+from overnight.cli.progress import Bars, Counts, bars, displayed, stage_of
 from overnight.cli.show import describe
-from overnight.client import ConnectionFailed, ServerFault
+from overnight.client import BatchFailed, Client, ConnectionFailed, ServerFault
 from tests.cli.conftest import Shell, write
-from tests.process import chat
+from tests.process import Served, chat
+from tests.terminal import Screen, Terminal, command, overnight
 
 WIDTHS = (20, 50, 80, 120)
 ID = "batch_01a2290b513473d68b46b50c3b28e636"
@@ -53,6 +56,24 @@ def test_an_error_does_not_follow_the_progress_on_its_line(capfd: pytest.Capture
         raise ConnectionFailed("gone")
 
     assert capfd.readouterr().err == "  starting\n"
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_ctrl_c_while_something_is_first_drawn_leaves_the_terminal_as_it_was(screen: bool) -> None:
+    class Interrupted:
+        def __rich_console__(self, *_: object) -> Iterator[str]:
+            yield "half"
+            raise KeyboardInterrupt
+
+    console = Console(file=io.StringIO(), force_terminal=True, legacy_windows=False)
+
+    with pytest.raises(KeyboardInterrupt), displayed(Live(Interrupted(), console=console, screen=screen)):
+        raise AssertionError("it was interrupted before")
+
+    assert isinstance(console.file, io.StringIO)
+    written = console.file.getvalue()
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
+    assert written.count("\x1b[?1049l") == written.count("\x1b[?1049h") == screen
 
 
 def batch(status: str, **more: Any) -> dict[str, Any]:
@@ -138,6 +159,19 @@ def test_columns_that_may_be_are_shortened_to_the_terminal_and_no_cell_is_broken
         assert lines[:3] == ["a-model", "  8,192", "  chat, completions, embeddings"]
 
 
+@pytest.mark.parametrize("text", ["res[final].jsonl", "[/] [red]x", ":smile: a\\[b]\\"])
+def test_what_is_said_is_said_as_it_is(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    output.say(text)
+    output.answer(text)
+    output.table(("A", "B"), [(text, text)])
+    output.facts([("fact", text)])
+    output.entry("name", text, text)
+
+    out, err = capfd.readouterr()
+    assert err == f"{text}\n"
+    assert out.count(text) == 6
+
+
 def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
     to = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
 
@@ -166,6 +200,15 @@ def test_watch_shows_everything_or_one_batch_to_people_and_to_programs(shell: Sh
     assert (code, found["health"], found["batches"][0]["id"]) == (0, {"status": "healthy"}, one)
     code, out, _ = shell("watch", one, "--json")
     assert (code, json.loads(out)["status"]) == (0, "completed")
+
+
+def test_watch_tells_programs_that_the_server_is_away_and_ends_so(capfd: pytest.CaptureFixture[str]) -> None:
+    code = run(["watch", "--once", "--json", "--server", "http://127.0.0.1:9"])
+
+    out, err = capfd.readouterr()
+    assert code == 3
+    assert "127.0.0.1:9" in json.loads(out)["error"]
+    assert "overnight serve" in err
 
 
 class Away:
@@ -222,11 +265,16 @@ def test_files_are_listed_shown_downloaded_and_deleted(shell: Shell, tmp_path: P
     _, shown, _ = shell("files", "show", file)
     _, as_json, _ = shell("files", "show", file, "--json")
     _, printed, _ = shell("files", "download", file)
-    code, _, said = shell("files", "download", file, "-o", tmp_path / "copy.jsonl")
+    code, _, said = shell("files", "download", file, "-o", tmp_path / "copy[1].jsonl")
 
     assert (file in listed, "in.jsonl" in shown, json.loads(as_json)["lines"]) == (True, True, 1)
-    assert (code, "bytes written" in said) == (0, True)
-    assert printed.encode() == (tmp_path / "copy.jsonl").read_bytes() == (tmp_path / "in.jsonl").read_bytes()
+    assert (code, "bytes written" in said, "copy[1].jsonl" in said) == (0, True, True)
+    assert printed.encode() == (tmp_path / "copy[1].jsonl").read_bytes() == (tmp_path / "in.jsonl").read_bytes()
+    code, out, said = shell("files", "download", file, "-o", tmp_path / "copy", "--json")
+    size = (tmp_path / "copy").stat().st_size
+    assert (code, said) == (0, "")
+    assert json.loads(out) == {"file": file, "output": str(tmp_path / "copy"), "bytes": size}
+    assert shell("files", "download", file, "--json")[0] == 2
     assert shell("files", "delete", file)[0] == 0
     assert shell("files", "show", file)[0] == 3
 
@@ -258,3 +306,115 @@ def test_results_come_in_the_order_of_the_requests_where_asked(shell: Shell, tmp
 
     assert [json.loads(line)["custom_id"] for line in ordered.splitlines()] == [f"r-{i}" for i in range(6)]
     assert [json.loads(line)["custom_id"] for line in good.splitlines()] == ["r-0", "r-2", "r-4"]
+
+
+COLUMNS = pytest.mark.parametrize("columns", [80, 50])
+
+
+def has(screen: Screen, text: str) -> bool:
+    return any(text in line for line in screen.shown())
+
+
+def run_looking_often(*words: str) -> int:
+    """The command in a process of its own, with less time between its looks."""
+    from overnight.cli import follow
+
+    follow.LOOK_EVERY = 0.05
+    return command(*words)
+
+
+def running(service: Served, folder: Path, texts: list[str], columns: int = 80) -> Terminal:
+    file = write(folder, [chat(f"t-{i}", text) for i, text in enumerate(texts)])
+    words = ["run", file, "-o", folder / "out", "--server", service.url, "--data-dir", folder / "data"]
+    return Terminal(run_looking_often, *map(str, words), columns=columns)
+
+
+@COLUMNS
+def test_a_run_is_one_line_that_is_drawn_over_and_a_sentence(service: Served, tmp_path: Path, columns: int) -> None:
+    with running(service, tmp_path, ["[slow 0.4] in a terminal"] * 3, columns) as terminal:
+        terminal.wait_for(lambda screen: has(screen, "0/3"))
+        assert terminal.screen.cursor_is_hidden
+        code = terminal.end()
+
+    screen = terminal.screen
+    assert code == 0, screen.shown()
+    assert screen.drawn_over > 1
+    # A path that is longer than a line can be copied whole; what is drawn over keeps to its line.
+    bar, *said = screen.shown()
+    assert "".join(said) == f"3 of 3 answered. The results are in {tmp_path / 'out'}"
+    assert screen.wrapped == said[:-1]
+    assert bar.split()[0] == "completed"
+    assert "━" in bar
+    assert "3/3" in bar
+    assert terminal.is_usable
+
+
+def test_ctrl_c_stops_a_run_and_leaves_the_terminal_as_it_was(service: Served, tmp_path: Path) -> None:
+    with running(service, tmp_path, ["[slow 1] interrupted in a terminal"]) as terminal:
+        terminal.wait_for(lambda screen: has(screen, "0/1"))
+        terminal.press(b"\x03")
+        code = terminal.end()
+
+    assert code == 130
+    assert terminal.is_usable
+    assert terminal.screen.shown()[-1].startswith("Stopped. What was answered is kept")
+    assert "Traceback" not in terminal.written
+
+
+@COLUMNS
+def test_a_batch_is_watched_in_one_line_and_then_described(service: Served, columns: int) -> None:
+    batch = service.submit([chat("good", "[slow 0.3] watched"), chat("bad", "[status 400] watched")])
+
+    with overnight("watch", batch, "--server", service.url, "--every", "0.2", columns=columns) as terminal:
+        code = terminal.end()
+
+    screen = terminal.screen
+    assert code == 1
+    assert screen.drawn_over
+    bar, *described = screen.shown()
+    assert (bar.split()[0], "2/2" in bar, "1 failed" in bar) == ("completed", True, True)
+    assert re.match(rf"batch +{batch}status", "".join(described))
+    # Only ids are longer than a line, which can be copied whole.
+    assert all("batch" in line or "file" in line or "overnight results" in line for line in screen.wrapped)
+    assert terminal.is_usable
+
+
+@COLUMNS
+def test_the_overview_fills_a_screen_of_its_own_until_ctrl_c(service: Served, columns: int) -> None:
+    with overnight("watch", "--server", service.url, "--every", "0.2", columns=columns, rows=12) as terminal:
+        terminal.wait_for(lambda screen: has(screen, "test-model"))
+        assert (terminal.screen.is_other, terminal.screen.wrapped) == (True, [])
+        shown = terminal.screen.shown()
+        terminal.press(b"\x03")
+        code = terminal.end()
+
+    assert code == 130
+    assert len(shown) <= 12
+    assert terminal.is_usable
+    assert terminal.screen.shown() in ([], ["^C"])
+
+
+def wait_with_a_bar(url: str, batch: str) -> int:
+    with Client(url) as client:
+        try:
+            client.wait_for_batch(batch, 0.1, progress=True)
+        except BatchFailed:
+            return 1
+    return 0
+
+
+@pytest.mark.parametrize("columns", [80, 24])
+def test_the_bar_of_the_client_is_drawn_over_and_ends_its_line(service: Served, columns: int) -> None:
+    batch = service.submit([chat(f"p-{i}", f"[slow 0.{i + 1}] bar") for i in range(3)])
+
+    with Terminal(wait_with_a_bar, service.url, batch, columns=columns) as terminal:
+        code = terminal.end()
+
+    screen = terminal.screen
+    assert code == 0
+    assert "".join(screen.shown()[:-1]) == batch
+    assert screen.shown()[-1].split()[0] == "completed"
+    assert screen.shown()[-1].split()[-1] == "3/3"
+    assert len(screen.shown()[-1]) < columns
+    assert screen.drawn_over > 1
+    assert (screen.column, terminal.is_usable) == (0, True)

@@ -227,3 +227,45 @@ async def test_batches_are_paused_resumed_retried_and_deleted(call: Caller, serv
     assert (await call(client, "delete_batch", batch.public_id))["deleted"] is True
     with pytest.raises(NotFound):
         await call(client, "get_batch", batch.public_id)
+
+
+async def test_a_file_is_sent_in_parts(call: Caller, served_app: ServedApp, tmp_path: Path) -> None:
+    text = write(tmp_path / "in.jsonl", 9)
+    client = call.client(served_app.url)
+    upload = await call(client, "create_upload", "naïve.jsonl", len(text), expires_after=7_200)
+    parts = [await call(client, "add_upload_part", upload["id"], piece) for piece in (text[700:], text[:700])]
+    assert await call(client, "get_upload", upload["id"]) == upload
+    done = await call(
+        client, "complete_upload", upload["id"], [parts[1]["id"], parts[0]["id"]], md5=hashlib.md5(text).hexdigest()
+    )
+    assert (done["status"], done["file"]["lines"], done["file"]["filename"]) == ("completed", 9, "naïve.jsonl")
+    assert await call(client, "complete_upload", upload["id"], [parts[1]["id"], parts[0]["id"]]) == done
+    assert await call(client, "download_file_content", done["file"]["id"]) == text
+    other = await call(client, "create_upload", "other.jsonl", 1)
+    assert (await call(client, "cancel_upload", other["id"]))["status"] == "cancelled"
+    with pytest.raises(BadRequest) as raised:
+        await call(client, "add_upload_part", other["id"], b"x")
+    assert raised.value.code == "upload_not_pending"
+
+
+async def output(client: Client | AsyncClient, batch_id: str, *given: int, order: str = "finished") -> list[str]:
+    if isinstance(client, Client):
+        return await asyncio.to_thread(
+            lambda: [str(r["custom_id"]) for r in client.output(batch_id, *given, order=order)]
+        )
+    return [str(result["custom_id"]) async for result in client.output(batch_id, *given, order=order)]
+
+
+async def test_results_are_read_from_where_the_last_look_ended(call: Caller, served_app: ServedApp) -> None:
+    make = await make_factory(served_app.store)
+    batch = await make.running(lines(4))
+    client = call.client(served_app.url)
+    assert await output(client, batch.public_id) == []
+    await make.answer(batch, [2, 0])
+    assert await output(client, batch.public_id) == ["r2", "r0"]
+    assert await output(client, batch.public_id, 1) == ["r0"]
+    assert await output(client, batch.public_id, 2) == []
+    ended = await make.completed(lines(3))
+    assert await output(client, ended.public_id, 1, order="submitted") == ["r1", "r2"]
+    with pytest.raises(NotFound):
+        await output(client, "batch_" + "0" * 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -11,6 +12,7 @@ import pytest
 from overnight.client import (
     ApiError,
     BadRequest,
+    Client,
     ConnectionFailed,
     NotAllowed,
     NotFound,
@@ -45,8 +47,27 @@ async def test_a_full_server_that_asks_for_nothing_is_tried_five_times_more_and_
     assert raised.value.request_id == "req_1"
 
 
+NO_DATES = (
+    "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+    "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+    "Mon, 01 Jan 2024 99:99:99 GMT",
+    "Mon",
+    ",",
+)
+
+
 @pytest.mark.parametrize(
-    ("asked", "waited"), [("0", 0), ("-5", 0), ("2.5", 2.5), ("nan", 1), ("inf", 1), ("soon", 1), ("999999", 3600)]
+    ("asked", "waited"),
+    [
+        ("0", 0),
+        ("-5", 0),
+        ("2.5", 2.5),
+        ("nan", 1),
+        ("inf", 1),
+        ("soon", 1),
+        ("999999", 3600),
+        *((date, 1) for date in NO_DATES),
+    ],
 )
 async def test_a_senseless_retry_after_is_never_an_error(asked: str, waited: float) -> None:
     call = Caller("async")
@@ -107,7 +128,9 @@ async def test_errors_are_of_their_own_kind_and_carry_what_the_server_said(statu
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>Bad gateway</html>", b"", b"[]", b'{"error": "no"}', b'{"error": {}}', b"\xff"]
+    "body",
+    [b"<html>Bad gateway</html>", b"", b"[]", b'{"error": "no"}', b'{"error": {}}', b"\xff", b"[" * 100_000],
+    ids=lambda body: body[:10].decode(errors="replace"),
 )
 async def test_an_error_of_some_other_server_is_an_error_all_the_same(body: bytes) -> None:
     call = Caller("async")
@@ -116,6 +139,15 @@ async def test_an_error_of_some_other_server_is_an_error_all_the_same(body: byte
             await call(call.client(server.url), "get_file", "file-1")
     await call.close()
     assert (raised.value.status, raised.value.code) == (502, None)
+
+
+@pytest.mark.parametrize("charset", ["hex", "rot13", "undefined", "idna", "no-such"])
+async def test_an_error_is_told_whatever_charset_it_claims(charset: str) -> None:
+    call = Caller("async")
+    async with scripted(reply(502, b"caf\xe9", [("content-type", f"text/plain; charset={charset}")])) as server:
+        with pytest.raises(ServerFault, match="caf"):
+            await call(call.client(server.url), "get_file", "file-1")
+    await call.close()
 
 
 async def test_an_answer_that_is_no_object_says_that_the_address_may_be_wrong(call: Caller) -> None:
@@ -152,3 +184,48 @@ async def test_a_create_under_a_key_is_made_again_when_the_server_was_away(call:
         assert await call(call.client(server.url), "create_batch", "file-1", idempotency_key="k") == batch
     assert [a.headers["idempotency-key"] for a in server.asked] == ["k"] * 3
     assert len({a.body for a in server.asked}) == 1
+
+
+def line(n: int) -> bytes:
+    return b'{"custom_id": "r%d"}\n' % n
+
+
+async def test_output_that_breaks_off_goes_on_behind_the_last_whole_line(call: Caller) -> None:
+    pieces = [
+        reply(200, line(3) + line(4) + line(5)[:9], length=500),
+        refusal(503, "service_unavailable"),
+        reply(200, line(5) + line(6).rstrip()),
+    ]
+    async with scripted(*pieces) as server:
+        client = call.client(server.url)
+        if isinstance(client, Client):
+            found = await asyncio.to_thread(lambda: list(client.output("batch_1", 3)))
+        else:
+            found = [each async for each in client.output("batch_1", 3)]
+    assert [each["custom_id"] for each in found] == ["r3", "r4", "r5", "r6"]
+    asked = "/v1/batches/batch_1/output.jsonl?order=finished&offset="
+    assert [a.path for a in server.asked] == [f"{asked}{offset}" for offset in (3, 5, 5)]
+
+
+async def test_output_may_be_left_in_the_middle() -> None:
+    def first(url: str) -> str:
+        with Client(url) as client:
+            found = client.output("batch_1")
+            name = str(next(found)["custom_id"])
+            found.close()
+            assert client._calls._edge.http._transport._pool.connections == []  # type: ignore[union-attr]
+            return name
+
+    async with scripted(reply(200, line(0), length=500)) as server:
+        assert await asyncio.to_thread(first, server.url) == "r0"
+
+
+async def test_one_request_is_answered_at_once_and_whole(call: Caller) -> None:
+    body = {"model": "m", "input": "hi"}
+    async with scripted(refusal(429, "capacity_exceeded", retry_after="3"), reply(200, {"id": "reply"})) as server:
+        client = call.client(server.url)
+        assert await call(client, "request_now", body, "/v1/embeddings") == {"id": "reply"}
+        with pytest.raises(ValueError, match="stream"):
+            await call(client, "request_now", {**body, "stream": True})
+    assert call.waits == [3]
+    assert [(a.path, json.loads(a.body)) for a in server.asked] == [("/v1/embeddings", body)] * 2

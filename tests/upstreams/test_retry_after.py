@@ -29,6 +29,7 @@ TWO_MINUTES = timedelta(minutes=2)
         ("Thu, 01 Jan 2026 00:10:00 GMT", timedelta(minutes=10)),
         ("Wed, 31 Dec 2025 23:59:59 GMT", TWO_MINUTES),
         ("Thu, 01 Jan 9999 00:00:00 GMT", timedelta(hours=168)),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", TWO_MINUTES),
     ],
 )
 def test_a_queued_model_is_asked_again_in_its_time(header: str | None, wait: timedelta) -> None:

@@ -35,7 +35,7 @@ COULD_NOT = 3
 INTERRUPTED = 130
 EXIT_CODES = {
     0: "Done; of `run` and `watch`: every request was answered; of `serve`: it was told to stop and has stopped.",
-    1: "Requests without a response, or a refused batch (`run`, `submit`, `watch`); `doctor`: something is missing.",
+    1: "Requests without a response, a refused file or batch (`run`, `submit`, `watch`); `doctor`: something missing.",
     WRONG_USAGE: "Wrong usage: an option or argument that is unknown, missing or not allowed. Nothing was done.",
     COULD_NOT: "It could not be done; the message says why.",
     INTERRUPTED: "Interrupted. `run` goes on where it was when it is given again.",
@@ -101,6 +101,9 @@ def run(arguments: list[str]) -> int:
         if isinstance(e, ConnectionFailed):
             say("Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER.")
         return COULD_NOT
+    except UnicodeEncodeError:
+        complain("An argument or a variable holds bytes that are no text in UTF-8.")
+        return WRONG_USAGE
     except OSError as e:
         complain(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
         return COULD_NOT

@@ -41,14 +41,12 @@ def tell(found: Measured) -> None:
     output.table(("", *(side.name for side in sides)), rows)
     output.people.print()
     if found.loop is not None:
-        output.people.print(f"Overnight gets {ratio(found.batch, found.loop):.3f} of what the server does by itself.")
+        output.answer(f"Overnight gets {ratio(found.batch, found.loop):.3f} of what the server does by itself.")
     else:
         output.say("To compare, name the server's model server with --upstream.")
     cpu = found.batch.cpu_seconds_per_request
     if cpu is not None:
-        output.people.print(
-            f"Overnight's own work: {cpu * 1_000:.2f} ms of a core a request, its database not counted."
-        )
+        output.answer(f"Overnight's own work: {cpu * 1_000:.2f} ms of a core a request, its database not counted.")
 
 
 def report_as_json(found: Measured) -> dict[str, Any]:

@@ -20,7 +20,18 @@ Server = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of the batch, as `overnight list` shows it.")]
+
+
+def read_id(given: str | None) -> str | None:
+    """An id that can be asked for. Raises BadParameter for an empty one, as of a shell's variable that is not set."""
+    if given is not None and not given.strip():
+        raise typer.BadParameter("the id is empty.")
+    return given
+
+
+BatchId = Annotated[
+    str, typer.Argument(metavar="BATCH", help="Id of the batch, as `overnight list` shows it.", callback=read_id)
+]
 
 
 def server_address(given: str | None) -> str:

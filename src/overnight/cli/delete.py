@@ -13,4 +13,4 @@ def delete(batch: BatchId, server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     else:
-        output.people.print(f"{found['id']} is deleted")
+        output.answer(f"{found['id']} is deleted")

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import Json, Server, client
-from overnight.cli.parameters import check_output
+from overnight.cli.connect import Json, Server, client, read_id
+from overnight.cli.parameters import check_results
 from overnight.cli.show import problems
 
-FileId = Annotated[str, typer.Argument(metavar="FILE", help="Id of the file, as `overnight files list` shows it.")]
+FileId = Annotated[
+    str, typer.Argument(metavar="FILE", help="Id of the file, as `overnight files list` shows it.", callback=read_id)
+]
 
 PURPOSES = ("batch", "batch_output")
 
@@ -89,16 +91,22 @@ def download(
     out: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write. (default: standard output)")
     ] = None,
+    json: Json = False,
 ) -> None:
-    """Write a file's content: whole or not at all where a file is named, checked against its SHA-256."""
-    if out is not None:
-        check_output(out)
+    """Write a file's content: whole or not at all where a file is named, checked against its SHA-256.
+
+    With --json it prints what was written where; that needs --output.
+    """
+    check_results(out, json=json)
     with client(server) as c:
         if out is None:
             sys.stdout.buffer.write(c.download_file_content(file))
             sys.stdout.flush()
         else:
             c.download_file(file, out)
+            if json:
+                output.as_json({"file": file, "output": str(out), "bytes": out.stat().st_size})
+                return
             output.say(f"{out.stat().st_size:,} bytes written to {out}")
 
 
@@ -110,4 +118,4 @@ def delete(file: FileId, server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     else:
-        output.people.print(f"{found['id']} is deleted")
+        output.answer(f"{found['id']} is deleted")

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from overnight.cli import output
 from overnight.cli.job import AGAIN, MARK, Job, Task
 from overnight.cli.progress import Bars, Counts, stage_of
 from overnight.client import AsyncClient
-from overnight.client.errors import ApiError, ConnectionFailed, OvernightError, ServerFault, TooManyRequests
+from overnight.client.errors import ApiError, ConnectionFailed, NotFound, OvernightError, ServerFault, TooManyRequests
 from overnight.domain.errors import Unusable
 from overnight.domain.states import FINAL
 
@@ -41,6 +39,10 @@ class Course:
     batches: list[Batch] = field(default_factory=list)
     new: bool = False
     """This command has something of it run."""
+    is_cut: bool = False
+    """What ran before these batches is no longer on the server; its answers may be in the output file."""
+    written: Counts | None = None
+    """Of a task that is cut: what its output file has now."""
 
     @property
     def last(self) -> Batch:
@@ -52,12 +54,20 @@ class Course:
 
     @property
     def counts(self) -> Counts:
-        """Of all of the task's requests."""
+        """Of all of the task's requests; of one that is cut, until its results are written, of those still known."""
+        if self.written is not None:
+            return self.written
         if not self.batches:
             return Counts()
         counts = [batch["request_counts"] for batch in self.batches]
         tokens = sum((batch.get("usage") or {}).get("output_tokens", 0) for batch in self.batches)
         return Counts(counts[0]["total"], sum(c["completed"] for c in counts), counts[-1]["failed"], tokens)
+
+    @property
+    def has_left(self) -> bool:
+        """The last batch has requests without a response."""
+        counts = self.last["request_counts"]
+        return bool(counts["completed"] < counts["total"])
 
     @property
     def all_answered(self) -> bool:
@@ -70,7 +80,11 @@ async def earlier(client: AsyncClient, task: Task) -> Course:
     course = Course(task)
     while last is not None:
         course.batches.insert(0, last)
-        last = await client.get_batch(last["retry_of"]) if last["retry_of"] else None
+        try:
+            last = await client.get_batch(last["retry_of"]) if last["retry_of"] else None
+        except NotFound:
+            # Deleted, or its retention is over, which ends before that of its retry.
+            course.is_cut, last = True, None
     return course
 
 
@@ -137,7 +151,8 @@ class Following:
             ours = any(course.batches for course in self.courses if course.task in tasks)
             if path.exists() and not (ours or self._job.overwrite or self._job.again):
                 raise Unusable(
-                    f"{path} exists and is not of an earlier run of this job. Pass --overwrite to replace it."
+                    f"{path} exists and is not of an earlier run of this job that the server still knows. "
+                    "Pass --overwrite to replace it."
                 )
 
     async def _hand_over(self) -> None:
@@ -146,7 +161,7 @@ class Following:
                 self._handing = "handing over" if len(self.courses) == 1 else f"handing over {course.task.input.name}"
                 course.batches.append(await self._create(course.task))
                 course.new = True
-            elif course.is_over and self._job.retry_failed and course.counts.completed < course.counts.total:
+            elif course.is_over and self._job.retry_failed and course.has_left:
                 course.batches.append(await self._patiently(self._client.retry_batch, course.last["id"]))
                 course.new = True
             elif not course.is_over:
@@ -204,7 +219,7 @@ class Following:
         elif cause is not None and now - self._since >= LONG_WAIT and cause not in self._told:
             self._told.add(cause)
             if not output.aside.is_terminal:
-                output.say(f"Waiting: {escape(cause)}. It goes on by itself as soon as that is over.")
+                output.say(f"Waiting: {cause}. It goes on by itself as soon as that is over.")
 
     async def _patient_look(self, batch_id: str) -> Batch:
         """The batch as it is now; a server that is away for a moment is waited for."""

@@ -10,16 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from overnight.cli.follow import Course
+from overnight.cli.held import join
 from overnight.client import AsyncClient
 
 
 async def write_answers(client: AsyncClient, courses: Sequence[Course], out: Path, *, ordered: bool) -> bool:
     """Write the results of tasks to `out`, in the order of the tasks; say whether there were any.
 
-    Of each task they come as they finished, or with `ordered` in the order of its requests.
+    Of each task they come as they finished, or with `ordered` in the order of its requests. Of a task that is cut, what
+    `out` holds already stays.
     """
-    if ordered:
-        return await _write_ordered(client, courses, out)
+    if ordered or any(course.is_cut for course in courses):
+        return await _write_in_parts(client, courses, out, ordered)
     files = [file for course in courses for file in _files(course)]
     if files:
         await client.download_files(files, out)
@@ -34,24 +36,44 @@ def _files(course: Course) -> list[str]:
     return [name for name in names if name is not None]
 
 
-async def _write_ordered(client: AsyncClient, courses: Sequence[Course], out: Path) -> bool:
+async def _write_in_parts(client: AsyncClient, courses: Sequence[Course], out: Path, ordered: bool) -> bool:
     # Beside the output, so that it can be put into its place by renaming.
     with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         whole = Path(folder) / "whole"
         with whole.open("wb") as target:
             for course in courses:
-                parts = []
-                for n, batch in enumerate(course.batches):
-                    part = Path(folder) / str(n)
-                    if await client.write_results(batch, part, ordered=True):
-                        parts.append(part)
-                await asyncio.to_thread(target.writelines, merged(parts))
+                parts = await (_ordered_parts if ordered else _parts)(client, course, Path(folder))
+                if course.is_cut:
+                    course.written = await asyncio.to_thread(
+                        join, out, parts, course.task.input, target, ordered=ordered
+                    )
+                else:
+                    await asyncio.to_thread(target.writelines, merged(parts) if ordered else _lines(parts))
             target.flush()
             os.fsync(target.fileno())
         if not whole.stat().st_size:
             return False
         whole.replace(out)
     return True
+
+
+async def _ordered_parts(client: AsyncClient, course: Course, folder: Path) -> list[Path]:
+    parts = [folder / str(n) for n in range(len(course.batches))]
+    return [
+        part
+        for part, batch in zip(parts, course.batches, strict=True)
+        if await client.write_results(batch, part, ordered=True)
+    ]
+
+
+async def _parts(client: AsyncClient, course: Course, folder: Path) -> list[Path]:
+    return [await client.download_file(file, folder / str(n)) for n, file in enumerate(_files(course))]
+
+
+def _lines(parts: Sequence[Path]) -> Iterator[bytes]:
+    for part in parts:
+        with part.open("rb") as lines:
+            yield from lines
 
 
 def merged(parts: Sequence[Path]) -> Iterator[bytes]:

@@ -49,13 +49,18 @@ def read_inputs(words: Sequence[str]) -> Iterator[list[Input]]:
                 if key in found:
                     continue
                 if path is not None and path.is_file():
-                    found[key] = Input(path.name, path)
+                    found[key] = Input(_shown(path), path)
                 else:
-                    name = "stdin.jsonl" if path is None else f"{path.name}.jsonl"
+                    name = "stdin.jsonl" if path is None else f"{_shown(path)}.jsonl"
                     copy = Path(folder) / str(len(found)) / name
                     _copy(path, copy)
                     found[key] = Input(name, copy)
         yield list(found.values())
+
+
+def _shown(path: Path) -> str:
+    # A name on disk may hold bytes that are no UTF-8.
+    return path.name.encode(errors="replace").decode()
 
 
 def _copy(source: Path | None, copy: Path) -> None:

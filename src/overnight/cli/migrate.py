@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from overnight.cli import output
+from overnight.cli.connect import Json
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
 from overnight.domain import events
@@ -10,16 +11,23 @@ from overnight.settings import Settings, data_dir
 from overnight.store.migrate import newest_applied
 
 
-def migrate(data: DataDir = None, database_url: DatabaseUrl = None, postgres_bin: PostgresBin = None) -> None:
+def migrate(
+    data: DataDir = None, database_url: DatabaseUrl = None, postgres_bin: PostgresBin = None, json: Json = False
+) -> None:
     """Bring the database to this version's schema. `serve` and `run` do so by themselves when they start."""
     events.set_up_logging("info")
-    run_loop(_migrate(Settings(data_dir=data_dir(data), database_url=database_url, postgres_bin=postgres_bin)))
+    newest = run_loop(_migrate(Settings(data_dir(data), database_url=database_url, postgres_bin=postgres_bin)))
+    if json:
+        output.as_json({"schema": newest})
+    else:
+        output.say(f"The database is at {newest}.")
 
 
-async def _migrate(settings: Settings) -> None:
+async def _migrate(settings: Settings) -> str:
+    """Migrate; return the name of the newest migration."""
     from overnight.server import opened_store
     from overnight.settings import prepare_data_dir
 
     prepare_data_dir(settings.data_dir)
     async with opened_store(settings) as store, store.session() as session:
-        output.say(f"The database is at {await newest_applied(session.connection)}.")
+        return await newest_applied(session.connection)

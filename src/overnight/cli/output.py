@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -24,38 +24,55 @@ UNBOUNDED = 10_000
 
 INDENT = "  "
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 READABLE = 78
 """Columns of text for people in what is no terminal."""
 
-people = Console(stderr=False, highlight=False)
-aside = Console(stderr=True, highlight=False)
+people = Console(stderr=False, highlight=False, emoji=False)
+aside = Console(stderr=True, highlight=False, emoji=False)
 """For what accompanies a result: progress, hints, complaints."""
 
 
 def complain(message: str) -> None:
     """Say in one sentence why something could not be done."""
-    say(f"[bold red]error:[/] {escape(message)}")
+    say(Text.assemble(("error:", "bold red"), " ", message))
 
 
-def say(message: str) -> None:
-    """Say something beside the result; rich markup is read."""
-    lines = [Text.from_markup(message)]
-    if aside.is_terminal:
+def say(message: str | Text) -> None:
+    """Say something beside the result, as it is: brackets, say, of a path, are no markup."""
+    _print(message, aside)
+
+
+def answer(message: str) -> None:
+    """Print a sentence that is the result, as it is."""
+    _print(message, people)
+
+
+def _print(message: str | Text, to: Console) -> None:
+    lines = [Text(message) if isinstance(message, str) else message]
+    if to.is_terminal:
         # Only between words: a path or a command that is longer than a line can still be copied whole.
-        lines = list(lines[0].wrap(aside, aside.width, overflow="ignore"))
+        lines = list(lines[0].wrap(to, to.width, overflow="ignore"))
     for line in lines:
-        aside.print(line, soft_wrap=True)
+        to.print(line, soft_wrap=True)
 
 
 def as_json(value: object) -> None:
     """Print one JSON document for a program."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=not is_unicode(sys.stdout), indent=2) + "\n")
+    sys.stdout.write(_dumped(value, indent=2) + "\n")
 
 
 def as_line(value: object) -> None:
     """Print one JSON document as a line, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=not is_unicode(sys.stdout)) + "\n")
+    sys.stdout.write(_dumped(value, indent=None) + "\n")
     sys.stdout.flush()
+
+
+def _dumped(value: object, indent: int | None) -> str:
+    text = json.dumps(value, ensure_ascii=not is_unicode(sys.stdout), indent=indent)
+    # The name of a file may hold bytes that are no UTF-8, which only escapes can tell.
+    return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(value, indent=indent)
 
 
 def print_file(path: Path) -> None:
@@ -81,7 +98,7 @@ def table(
     """
     if not to.is_terminal:
         # A file or a pipe has no width; a row there is a line.
-        to = Console(file=to.file, highlight=False, width=UNBOUNDED)
+        to = Console(file=to.file, highlight=False, emoji=False, width=UNBOUNDED)
     told = [["" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(columns, *told, strict=True)]
     fitting = fitted(widths, shorten, to.width)
@@ -94,7 +111,7 @@ def table(
     for index, name in enumerate(columns):
         shown.add_column(name, overflow="fold", no_wrap=index < whole)
     for row in told:
-        shown.add_row(*map(escape, row))
+        shown.add_row(*map(Text, row))
     to.print(shown)
 
 

@@ -27,7 +27,7 @@ ENDED_SHOWN = 20
 BAR = 20
 MODELS_SHOWN = 8
 READY = "ready"
-_ANY = Console(width=output.UNBOUNDED)
+_ANY = Console(width=output.UNBOUNDED, emoji=False)
 """Only for measuring."""
 
 Seen = dict[str, Any]
@@ -54,7 +54,7 @@ def overview(seen: Seen, *, to: Console) -> None:
     if seen["error"]:
         raise ConnectionFailed(seen["error"])
     if not to.is_terminal:
-        to = Console(file=to.file, highlight=False, width=output.UNBOUNDED)
+        to = Console(file=to.file, highlight=False, emoji=False, width=output.UNBOUNDED)
     for part in _head(seen):
         to.print(part, soft_wrap=True)
     to.print(_batches(seen["batches"], seen["at"], to.width))
@@ -117,7 +117,7 @@ def _head(seen: Seen, *, is_away: bool = False) -> Iterator[RenderableType]:
 
 
 def _line(markup: str) -> Text:
-    line = Text.from_markup(markup)
+    line = Text.from_markup(markup, emoji=False)
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
 
@@ -163,7 +163,8 @@ def _table(batches: list[dict[str, Any]], now: int, *, bar: int, whole: bool) ->
     table.add_column("LEFT", no_wrap=True)
     for batch in batches:
         count = batch["request_counts"]
-        row: list[RenderableType] = [batch["id"] if whole else f"…{batch['id'][-8:]}", stage_of(batch, in_brief=True)]
+        named = batch["id"] if whole else f"…{batch['id'][-8:]}"
+        row: list[RenderableType] = [Text(named), Text(stage_of(batch, in_brief=True))]
         if bar:
             row.append(ProgressBar(count["total"] or 1, count["completed"] + count["failed"], width=bar))
         failed = Text(f"{count['failed']:,}", "red" if count["failed"] else "dim")

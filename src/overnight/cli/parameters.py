@@ -109,6 +109,16 @@ def read_log_level(given: str) -> str:
     return given
 
 
+def check_results(path: Path | None, *, json: bool) -> None:
+    """Raise BadParameter or Unusable where results cannot go to `path`, or to standard output for None."""
+    if path is not None:
+        check_output(path)
+    elif json:
+        raise typer.BadParameter(
+            "standard output has room for --json or the results: name a file.", param_hint="--output"
+        )
+
+
 def check_output(path: Path) -> None:
     """Raise Unusable where results cannot be put at `path`: they replace a file, whole, in a folder that exists."""
     if path.exists() and not path.is_file():

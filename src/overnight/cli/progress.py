@@ -137,11 +137,24 @@ def span(seconds: float) -> str:
 
 
 @contextmanager
+def displayed(live: Live) -> Iterator[Live]:
+    """Draw something while the block runs; then the terminal is as it was.
+
+    Entering a `Live` itself leaves the cursor hidden where Ctrl-C comes while it is first drawn.
+    """
+    try:
+        live.start(refresh=True)
+        yield live
+    finally:
+        live.stop()
+
+
+@contextmanager
 def bars() -> Iterator[Bars]:
     """Show the line while the block runs; in a file or a pipe only its end is written."""
     line = Bars()
     try:
-        with Live(line, console=aside, refresh_per_second=8):
+        with displayed(Live(line, console=aside, refresh_per_second=8)):
             try:
                 yield line
             finally:

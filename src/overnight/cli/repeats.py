@@ -41,7 +41,7 @@ def _refuse_repeats(inputs: Sequence[Input]) -> None:
     shared = _shared([_hashes(given) for given in inputs])
     first: dict[str, Input] = {}
     for given in inputs if shared else ():
-        for name in _ids(given):
+        for name in ids_of(given):
             if hash(name) in shared and first.setdefault(name, given) is not given:
                 raise Unusable(
                     f"{first[name].name} and {given.name} both have the custom_id {name[:200]!r}: in one output their "
@@ -51,7 +51,7 @@ def _refuse_repeats(inputs: Sequence[Input]) -> None:
 
 
 def _hashes(given: Input) -> npt.NDArray[np.int64]:
-    return np.unique(np.frombuffer(array("q", map(hash, _ids(given))), dtype=np.int64))
+    return np.unique(np.frombuffer(array("q", map(hash, ids_of(given))), dtype=np.int64))
 
 
 def _shared(hashes: Sequence[npt.NDArray[np.int64]]) -> frozenset[int]:
@@ -61,15 +61,16 @@ def _shared(hashes: Sequence[npt.NDArray[np.int64]]) -> frozenset[int]:
     return frozenset(every[:-1][every[1:] == every[:-1]][:NAMED].tolist())
 
 
-def _ids(given: Input) -> Iterator[str]:
+def ids_of(given: Input) -> Iterator[str]:
+    """The custom_id of each request of a file, as far as its lines can be read."""
     splitter = Splitter(LONGEST)
     with given.path.open("rb") as source:
         while piece := source.read(MIB):
-            yield from _ids_of(splitter.feed(piece))
-    yield from _ids_of(splitter.end())
+            yield from _read_ids(splitter.feed(piece))
+    yield from _read_ids(splitter.end())
 
 
-def _ids_of(lines: Iterator[tuple[int, bytes | None]]) -> Iterator[str]:
+def _read_ids(lines: Iterator[tuple[int, bytes | None]]) -> Iterator[str]:
     for _, line in lines:
         try:
             yield _read(line or b"").custom_id

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import BatchId, Server, client
-from overnight.cli.parameters import Ordered, check_output
+from overnight.cli.connect import BatchId, Json, Server, client
+from overnight.cli.parameters import Ordered, check_results
 from overnight.domain.errors import Unusable
 
 
@@ -22,10 +22,13 @@ def results(
     ] = None,
     errors: Annotated[bool, typer.Option("--errors/--no-errors", help="Include requests without an answer.")] = True,
     ordered: Ordered = False,
+    json: Json = False,
 ) -> None:
-    """Write the results of a batch that has ended: a line for each request."""
-    if out is not None:
-        check_output(out)
+    """Write the results of a batch that has ended: a line for each request.
+
+    With --json it prints what was written where; that needs --output.
+    """
+    check_results(out, json=json)
     with client(server) as c:
         found = c.get_batch(batch)
         if found["status"] not in ("completed", "expired", "failed", "cancelled"):
@@ -36,5 +39,8 @@ def results(
                 raise Unusable(f"{batch} ended {found['status']} and left no results. See: overnight show {batch}")
             if out is None:
                 output.print_file(path)
+            elif json:
+                counts = found["request_counts"]
+                output.as_json({"batch": batch, "status": found["status"], "output": str(out), **counts})
             else:
                 output.say(f"{output.counts(found)} written to {out}")

@@ -13,4 +13,4 @@ def resume(batch: BatchId, server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     else:
-        output.people.print(f"{found['id']} goes on ({output.counts(found)})")
+        output.answer(f"{found['id']} goes on ({output.counts(found)})")

@@ -13,4 +13,4 @@ def retry(batch: BatchId, server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     else:
-        output.people.print(f"{found['id']} runs what {batch} has left. Follow it: overnight watch {found['id']}")
+        output.answer(f"{found['id']} runs what {batch} has left. Follow it: overnight watch {found['id']}")

@@ -28,16 +28,20 @@ app = typer.Typer(help="The settings that can be changed while everything runs."
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The database that holds the settings: the options that were given before a subcommand, or to it."""
+    """The database that holds the settings, and how is told of it: the options given before a subcommand, or to it."""
 
     data: Path | None = None
     database_url: str | None = None
     postgres_bin: Path | None = None
+    json: bool = False
 
     def within(self, given: Where) -> Where:
         """These options where they were given, else those of `given`."""
         return Where(
-            self.data or given.data, self.database_url or given.database_url, self.postgres_bin or given.postgres_bin
+            self.data or given.data,
+            self.database_url or given.database_url,
+            self.postgres_bin or given.postgres_bin,
+            self.json or given.json,
         )
 
 
@@ -50,7 +54,7 @@ def settings(
     json: Json = False,
 ) -> None:
     """List the settings, or change some with `set` and `reset`; no process needs to be started again for it."""
-    context.obj = Where(data, database_url, postgres_bin)
+    context.obj = Where(data, database_url, postgres_bin, json)
     if context.invoked_subcommand is None:
         _list(run_loop(_in_database(context.obj, stored.read)), json)
 
@@ -62,14 +66,13 @@ def set_(
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
+    json: Json = False,
 ) -> None:
     """Set some settings: all of them, or none where one cannot be."""
     values = _read(pairs)
-    where = Where(data, database_url, postgres_bin).within(context.obj)
+    where = Where(data, database_url, postgres_bin, json).within(context.obj)
     run_loop(_in_database(where, lambda store: stored.change(store, values)))
-    for name, value in values.items():
-        output.say(f"{name} is {settings_table.find(name).shown(value)}.")
-    output.say(TAKES_EFFECT)
+    _tell({settings_table.find(name): value for name, value in values.items()}, as_json=where.json)
 
 
 @app.command("reset")
@@ -79,16 +82,25 @@ def reset(
     data: DataDir = None,
     database_url: DatabaseUrl = None,
     postgres_bin: PostgresBin = None,
+    json: Json = False,
 ) -> None:
     """Set some settings back to their defaults."""
     try:
         found = [settings_table.find(name) for name in names]
     except BadRequest as e:
         raise typer.BadParameter(e.message) from None
-    where = Where(data, database_url, postgres_bin).within(context.obj)
+    where = Where(data, database_url, postgres_bin, json).within(context.obj)
     run_loop(_in_database(where, lambda store: stored.reset(store, [setting.name for setting in found])))
-    for setting in found:
-        output.say(f"{setting.name} is {setting.shown(setting.default)}.")
+    _tell({setting: setting.default for setting in found}, as_json=where.json)
+
+
+def _tell(changed: Mapping[Setting, Value], *, as_json: bool) -> None:
+    """Say what some settings are now."""
+    if as_json:
+        output.as_json([_as_json(setting, value) for setting, value in changed.items()])
+        return
+    for setting, value in changed.items():
+        output.say(f"{setting.name} is {setting.shown(value)}.")
     output.say(TAKES_EFFECT)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from overnight.cli import output
 from overnight.cli.connect import BatchId, Json, Server, client
@@ -81,7 +80,7 @@ def tell_models(models: Sequence[dict[str, Any]]) -> None:
         output.say("No server that is connected lists a model now.")
         return
     more = f" … and {len(models) - MODELS_SHOWN:,} more" if len(models) > MODELS_SHOWN else ""
-    output.say(f"Requests may name: {escape(', '.join(map(_with_aliases, models[:MODELS_SHOWN])))}{more}")
+    output.say(f"Requests may name: {', '.join(map(_with_aliases, models[:MODELS_SHOWN]))}{more}")
 
 
 def _with_aliases(model: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from overnight.cli.parameters import Endpoint, Metadata, Parameters, Window, rea
 from overnight.cli.show import problems
 from overnight.client import Client
 from overnight.client.errors import ApiError, OvernightError
+from overnight.domain.errors import Unusable
 
 
 def submit(
@@ -27,37 +28,57 @@ def submit(
 ) -> None:
     """Upload files, make a batch of each, and print the batches' ids.
 
-    A file with problems is refused and not kept; the others are handed over, and the command ends with 1.
+    A file that is refused is not kept; the others are handed over, and the command ends with 1.
+    With --json it prints a line for each file: its `input`, and its `batch`, or the `error` for which there is none.
     """
     named: dict[str, Any] = {"completion_window": window, "metadata": read_metadata(metadata or [])}
     named |= read_parameters(param or [])
     with client(server) as c, read_inputs(files) as inputs:
-        endpoints = [endpoint or endpoint_of(given) for given in inputs]
-        taken = [
-            _hand_over(c, given, {**named, "endpoint": its}, json=json)
-            for given, its in zip(inputs, endpoints, strict=True)
-        ]
+        taken = [_hand_over(c, given, {**named, "endpoint": endpoint}, json=json) for given in inputs]
     raise typer.Exit(0 if all(taken) else 1)
 
 
 def _hand_over(c: Client, given: Input, named: dict[str, Any], *, json: bool) -> bool:
-    """Make a batch of a file; say whether it was taken."""
+    """Make a batch of a file; say whether it was taken. Raises what keeps the others from being taken, too."""
+    batch: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    lost: OvernightError | None = None
+    try:
+        batch, refused = _batch_of(c, given, {**named, "endpoint": named["endpoint"] or endpoint_of(given)})
+        if refused is not None:
+            error = _error(_tell_problems(given.name, refused), problems=refused)
+    except (ApiError, Unusable, OSError) as e:
+        says = str(e.strerror or e) if isinstance(e, OSError) else str(e)
+        error = _error(says, code=e.code if isinstance(e, ApiError) else None)
+        output.complain(f"{given.name} was refused, and nothing of it runs. {says}")
+    except OvernightError as e:
+        error, lost = _error(str(e)), e
+    if json:
+        output.as_line({"input": given.name, "batch": batch, "error": error})
+    elif batch is not None:
+        output.answer(batch["id"])
+        count = batch["request_counts"]["total"]
+        output.say(f"{count:,} requests. Follow them with: overnight watch {batch['id']}")
+    if lost is not None:
+        raise lost
+    return batch is not None
+
+
+def _error(message: str, *, code: str | None = None, problems: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "problems": problems}
+
+
+def _batch_of(c: Client, given: Input, named: dict[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The batch that was made of a file, or else the problems for which there is none."""
     stored = c.upload_file(given.path)
     if stored.get("problems"):
         _remove(c, stored["id"])
-        _tell_problems(given.name, stored["problems"])
-        return False
+        return None, stored["problems"]
     try:
-        batch = c.create_batch(input_file_id=stored["id"], **named)
+        return c.create_batch(input_file_id=stored["id"], **named), None
     except ApiError:
         _remove(c, stored["id"])
         raise
-    if json:
-        output.as_json(batch)
-    else:
-        output.people.print(batch["id"])
-        output.say(f"{stored['lines']:,} requests. Follow them with: overnight watch {batch['id']}")
-    return True
 
 
 def _remove(c: Client, file_id: str) -> None:
@@ -68,10 +89,13 @@ def _remove(c: Client, file_id: str) -> None:
         output.say(f"The file stays on the server. Delete it with: overnight files delete {file_id}")
 
 
-def _tell_problems(name: str, found: dict[str, Any]) -> None:
+def _tell_problems(name: str, found: dict[str, Any]) -> str:
+    """Show the problems of a file; return the sentence about them."""
     count, first = found["count"], found["first"]
     many = "1 problem" if count == 1 else f"{count:,} problems"
-    output.complain(f"{name} was refused, and nothing of it runs: {many}. Correct it and give the command again.")
+    says = f"{name} was refused, and nothing of it runs: {many}. Correct it and give the command again."
+    output.complain(says)
     problems(first, to=output.aside)
     if count > len(first):
         output.say(f"… and {count - len(first):,} more.")
+    return says

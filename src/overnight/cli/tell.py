@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
+from rich.text import Text
 
 from overnight.cli import output
 from overnight.cli.follow import Course, total
@@ -18,23 +18,34 @@ def tell(job: Job, courses: Sequence[Course], written: Collection[Path]) -> None
     """Say what went wrong with each task, what may be done about it, and where the results are."""
     for course in courses:
         _complain(course)
+        if course.is_cut:
+            _tell_cut(job, course)
     counts = total(list(courses))
     if not any(course.new for course in courses):
-        more = " Pass --retry-failed to run again what failed." if counts.completed < counts.total else ""
+        left = any(course.batches and course.has_left for course in courses)
+        more = " Pass --retry-failed to run again what failed." if left else ""
         output.say(f"Nothing is left to do: every request of this job has been run.{more} Pass --again to run it anew.")
-    failed = f", [red]{counts.failed:,} failed[/]" if counts.failed else ""
+    failed = Text.assemble(", ", (f"{counts.failed:,} failed", "red")) if counts.failed else ""
+    answered = Text.assemble(f"{counts.completed:,} of {counts.total:,} answered", failed, ".")
     where = [path for path in job.outputs if path in written]
     if job.is_printed:
-        output.say(f"{counts.completed:,} of {counts.total:,} answered{failed}.")
+        output.say(answered)
     elif len(where) == 1:
-        output.say(
-            f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are in {escape(str(where[0]))}"
-        )
+        output.say(Text.assemble(answered, f" The results are in {where[0]}"))
     elif where:
-        folder = escape(str(where[0].parent))
-        output.say(
-            f"{counts.completed:,} of {counts.total:,} answered{failed}. The results are {len(where)} files in {folder}"
-        )
+        output.say(Text.assemble(answered, f" The results are {len(where)} files in {where[0].parent}"))
+
+
+def _tell_cut(job: Job, course: Course) -> None:
+    """Say what became of the answers of batches that the server no longer has."""
+    first, name, counts = course.batches[0], course.task.input.name, course.counts
+    says = f"{first['retry_of']}, which {first['id']} has retried, is no longer on the server."
+    if not job.is_printed:
+        says += f" What {course.task.out} held of {name} has stayed there."
+    missing = counts.total - counts.completed - counts.failed
+    if missing:
+        says += f" {missing:,} requests of {name} have no result any more: pass --again to run all of it anew."
+    output.say(says)
 
 
 def _complain(course: Course) -> None:

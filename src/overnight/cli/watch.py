@@ -10,10 +10,10 @@ import typer
 from rich.live import Live
 
 from overnight.cli import output
-from overnight.cli.connect import Json, Server, client
+from overnight.cli.connect import Json, Server, client, read_id
 from overnight.cli.follow import LONGEST_AWAY
 from overnight.cli.overview import Overview, overview, snapshot
-from overnight.cli.progress import bars, counts_of, stage_of
+from overnight.cli.progress import bars, counts_of, displayed, stage_of
 from overnight.cli.show import describe, names_unknown_model, tell_models
 from overnight.client import Client
 from overnight.client.errors import ConnectionFailed, ServerFault
@@ -22,7 +22,10 @@ from overnight.domain.states import FINAL
 
 def watch(
     batch: Annotated[
-        str | None, typer.Argument(metavar="BATCH", help="Id of the batch to follow. (default: all, until Ctrl-C)")
+        str | None,
+        typer.Argument(
+            metavar="BATCH", help="Id of the batch to follow. (default: all, until Ctrl-C)", callback=read_id
+        ),
     ] = None,
     server: Server = None,
     every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="How often to look.")] = 1.0,
@@ -81,15 +84,18 @@ def _look_again(c: Client, batch: str, every: float, say: Callable[[str], None])
 def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
     if json:
         while True:
-            output.as_line(snapshot(c))
+            seen = snapshot(c)
+            output.as_line(seen)
             if once:
+                if seen["error"]:
+                    raise ConnectionFailed(seen["error"])
                 return
             time.sleep(every)
     if once or not output.people.is_terminal:
         overview(snapshot(c), to=output.people)
         return
     view = Overview(snapshot(c))
-    with Live(view, console=output.people, screen=True, auto_refresh=False) as live:
+    with displayed(Live(view, console=output.people, screen=True, auto_refresh=False)) as live:
         while True:
             time.sleep(every)
             view.seen = snapshot(c)

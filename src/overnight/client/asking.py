@@ -33,6 +33,7 @@ class Asking:
         json: Json | None = None,
         headers: Mapping[str, str] | None = None,
         patient: bool = False,
+        ends: float | None = None,
     ) -> Json:
         asked: list[tuple[str, str | int | float | bool | None]] = [
             (name, str(value))
@@ -46,7 +47,7 @@ class Asking:
                 method, path, params=httpx.QueryParams(asked), json=json, headers=headers
             )
 
-        return object_of(await exchange(self._edge, make, patient=patient))
+        return object_of(await exchange(self._edge, make, patient=patient, ends=ends))
 
 
 def in_path(public_id: str) -> str:

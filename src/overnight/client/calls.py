@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from overnight.client import download
 from overnight.client.asking import Json, in_path
 from overnight.client.creates import CHAT, Creates
-from overnight.client.errors import BatchFailed, WaitTimeout
+from overnight.client.errors import BatchFailed, ConnectionFailed, ServerFault, TooManyRequests, WaitTimeout
 from overnight.client.files import Files, Named
 from overnight.client.ordered import fetch_lines, keep_answered
 from overnight.client.progress import ENDED, Watch, watch
 from overnight.client.sending import exchange, object_of
+from overnight.client.uploads import Uploads
 from overnight.client.verbs import Verbs
 
 FIRST_LOOK = 0.25
@@ -22,7 +24,7 @@ FIRST_LOOK = 0.25
 HEALTH_TIMEOUT = 10.0
 
 
-class Calls(Creates, Files, Verbs):
+class Calls(Creates, Files, Uploads, Verbs):
     """The calls of one server. Batches, files and models come and go as the API's own JSON objects.
 
     Every call may raise ApiError and ConnectionFailed. A full server (429) is waited for: as long as it asks, else
@@ -89,13 +91,14 @@ class Calls(Creates, Files, Verbs):
         """Wait until a batch is completed and return it, looking at it every `poll_interval` seconds at the latest.
 
         Outlives a server that is away for half a minute. `progress` shows a line on standard error, or is called
-        with the batch at each look. Raises BatchFailed where it ends otherwise, WaitTimeout after `timeout` seconds.
+        with the batch at each look. Raises BatchFailed where it ends otherwise, and WaitTimeout after `timeout`
+        seconds, also where the server is away, full or silent then.
         """
         seen = watch(progress)
         gap = min(FIRST_LOOK, poll_interval)
         ends = None if timeout is None else self._edge.now() + timeout
         while True:
-            batch = await self._json("GET", f"/v1/batches/{in_path(batch_id)}", patient=True)
+            batch = await self._look(batch_id, ends, timeout)
             seen(batch)
             if batch["status"] == "completed":
                 return batch
@@ -106,6 +109,15 @@ class Calls(Creates, Files, Verbs):
                 raise WaitTimeout(f"The batch {batch_id} is still {batch['status']} after {timeout:g} s; it goes on.")
             await self._edge.sleep(min(gap, left))
             gap = min(gap * 2, poll_interval)
+
+    async def _look(self, batch_id: str, ends: float | None, timeout: float | None) -> Json:
+        """The batch as it is now. Raises WaitTimeout where the server does not say it before time is over."""
+        try:
+            return await self._json("GET", f"/v1/batches/{in_path(batch_id)}", patient=True, ends=ends)
+        except (ConnectionFailed, ServerFault, TooManyRequests) as e:
+            if ends is None or self._edge.now() < ends:
+                raise
+            raise WaitTimeout(f"After {timeout:g} s it is not known how far the batch {batch_id} is. {e}") from e
 
     async def submit_batch(
         self,
@@ -150,6 +162,15 @@ class Calls(Creates, Files, Verbs):
         if output_file_path is not None:
             await self.write_results(batch, output_file_path)
         return batch
+
+    async def request_now(self, body: Mapping[str, Any], endpoint: str = CHAT) -> Json:
+        """Have one request answered at once by its model, and return the whole answer; nothing of it is stored.
+
+        Raises ValueError for a body that asks for a stream.
+        """
+        if body.get("stream"):
+            raise ValueError("the answer comes whole: leave `stream` out, or use an SDK of OpenAI's API for streams")
+        return await self._json("POST", endpoint, json=dict(body))
 
     async def pool_status(self) -> Json:
         """How full the server's queue and slots are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -60,15 +60,21 @@ def _blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Ca
     return run
 
 
-def _one_by_one(call: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[Concatenate[Client, P], Iterator[T]]:
+def _one_by_one(
+    call: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
     @wraps(call)
-    def run(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def run(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         found = call(self._calls, *args, **kwargs)
-        while True:
-            try:
-                yield finish(anext(found))
-            except StopAsyncIteration:
-                return
+        try:
+            while True:
+                try:
+                    yield finish(anext(found))
+                except StopAsyncIteration:
+                    return
+        finally:
+            # A caller that stops in the middle leaves no connection behind.
+            finish(found.aclose())
 
     return run
 
@@ -103,10 +109,14 @@ class Client:
     ) -> None:
         self.close()
 
+    add_upload_part = _blocking(Calls.add_upload_part)
     cancel_batch = _blocking(Calls.cancel_batch)
+    cancel_upload = _blocking(Calls.cancel_upload)
     close = _blocking(Calls.close)
+    complete_upload = _blocking(Calls.complete_upload)
     create_batch = _blocking(Calls.create_batch)
     create_direct_batch = _blocking(Calls.create_direct_batch)
+    create_upload = _blocking(Calls.create_upload)
     delete_batch = _blocking(Calls.delete_batch)
     delete_file = _blocking(Calls.delete_file)
     download_file = _blocking(Calls.download_file)
@@ -116,6 +126,7 @@ class Client:
     get_batch = _blocking(Calls.get_batch)
     get_file = _blocking(Calls.get_file)
     get_model = _blocking(Calls.get_model)
+    get_upload = _blocking(Calls.get_upload)
     health = _blocking(Calls.health)
     health_check = _blocking(Calls.health_check)
     list_batches = _blocking(Calls.list_batches)
@@ -124,12 +135,14 @@ class Client:
     models = _blocking(Calls.models)
     pause_batch = _blocking(Calls.pause_batch)
     pool_status = _blocking(Calls.pool_status)
+    request_now = _blocking(Calls.request_now)
     resume_batch = _blocking(Calls.resume_batch)
     retry_batch = _blocking(Calls.retry_batch)
     submit_batch = _blocking(Calls.submit_batch)
     upload_file = _blocking(Calls.upload_file)
     wait_for_batch = _blocking(Calls.wait_for_batch)
     write_results = _blocking(Calls.write_results)
+    output = _one_by_one(Calls.output)
     results = _one_by_one(Calls.results)
 
 
@@ -141,7 +154,7 @@ def _options(base_url: str, timeout_s: float | None, api_key: str | None) -> dic
     return {
         "base_url": url,
         "timeout": httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT),
-        "headers": {"authorization": f"Bearer {key}"} if key else {},
+        "headers": {"authorization": f"Bearer {key}".encode()} if key else {},
         # A proxy for the way out is of no use on the way to this machine itself, and often set all the same.
         "trust_env": not is_on_this_machine(url.host),
     }

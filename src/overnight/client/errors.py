@@ -109,9 +109,11 @@ def of_response(response: httpx.Response) -> ApiError:
     try:
         told = response.json()["error"]
         code, message, param = told.get("code"), str(told["message"]), told.get("param")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         code, param = None, None
-        message = f"The server answered {response.status_code} {response.reason_phrase}: {response.text[:200]!r}"
+        # Not by the charset that the server names, which may be none that decodes text.
+        text = response.content[:200].decode(errors="replace")
+        message = f"The server answered {response.status_code} {response.reason_phrase}: {text!r}"
     status = response.status_code
     kind = _BY_STATUS.get(status, ServerFault if status >= 500 else BadRequest)
     final = response.headers.get("x-should-retry") == "false"

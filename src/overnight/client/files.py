@@ -27,6 +27,8 @@ class Files(Asking):
         """
         path = Path(file_path)
         fields = {"purpose": purpose}
+        # A name on disk may hold bytes that are no UTF-8.
+        name = path.name.encode(errors="replace").decode()
         if expires_after is not None:
             fields |= {"expires_after[anchor]": "created_at", "expires_after[seconds]": str(expires_after)}
         with await self._edge.run(_opened, path) as file:
@@ -37,7 +39,7 @@ class Files(Asking):
                     "POST",
                     "/v1/files",
                     data=fields,
-                    files={"file": (path.name, file, "application/jsonl")},
+                    files={"file": (name, file, "application/jsonl")},
                 )
 
             response = await exchange(self._edge, make)

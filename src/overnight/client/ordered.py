@@ -1,9 +1,10 @@
-"""Results in the order of their requests: fetched line by line, continued after the last whole line that came."""
+"""Results line by line: continued after the last whole line that came."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -41,6 +42,35 @@ async def fetch_lines(edge: Edge, ask: Ask, part: Path) -> None:
                 await edge.end(response)
     finally:
         await edge.run(lines.close)
+
+
+async def read_lines(edge: Edge, ask: Ask) -> AsyncGenerator[bytes, None]:
+    """The lines as they come, each whole.
+
+    Raises ApiError, and ConnectionFailed after some failures in a row without any progress.
+    """
+    whole = failures = 0
+    while True:
+        before = whole
+        response = await exchange(edge, partial(ask, whole), patient=True, stream=True)
+        try:
+            pieces = edge.pieces(response)
+            rest = b""
+            while piece := await edge.next(pieces):
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    whole += 1
+                    yield line
+            if rest:
+                yield rest
+            return
+        except httpx.RequestError as e:
+            failures = 0 if whole > before else failures + 1
+            if failures > RETRIES:
+                raise disconnected(response.request, e) from e
+            await edge.sleep(wait_before(failures))
+        finally:
+            await edge.end(response)
 
 
 def keep_answered(part: Path) -> None:

@@ -20,6 +20,9 @@ LONGEST_WAIT = 60.0
 LONGEST_ASKED_FOR = 3_600.0
 """A server that asks for more patience than this is not waited for that long."""
 
+LAST_TRY = 1.0
+"""Seconds that a try has which begins when there is no time left."""
+
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 _log = logging.getLogger("overnight.client")
@@ -32,17 +35,20 @@ async def exchange(
     patient: bool = False,
     stream: bool = False,
     wanted: Collection[int] = (),
+    ends: float | None = None,
 ) -> httpx.Response:
     """Send what `make` makes and return the response; beside 2xx, statuses in `wanted` are no error either.
 
     A full server (429) is tried again up to five times: after what its `Retry-After` says, else after 1, 2, 4 … 60 s.
     A `patient` call, which must be one that only reads or may be repeated, is tried again as often when the server
-    is away or fails.
+    is away or fails. By the moment `ends` of the edge's clock nothing is tried again, and no try waits for much longer.
     Raises ApiError or ConnectionFailed.
     """
     failure: ApiError | ConnectionFailed
     for tries in range(RETRIES + 1):
         request = make()
+        if ends is not None:
+            _hurry(request, max(ends - edge.now(), LAST_TRY))
         try:
             response = await edge.send(request, stream=stream)
             if response.is_success or response.status_code in wanted:
@@ -54,9 +60,22 @@ async def exchange(
         if tries == RETRIES or not _may_help(failure, patient):
             raise failure
         wait = wait_before(tries) if wait is None else wait
+        if ends is not None:
+            left = ends - edge.now()
+            if left <= 0:
+                raise failure
+            wait = min(wait, left)
         _log.warning("%s Trying again in %.0f s.", failure, wait)
         await edge.sleep(wait)
     raise AssertionError("the last try returns or raises")
+
+
+def _hurry(request: httpx.Request, seconds: float) -> None:
+    """Have a request wait for so long at the most for each thing that it waits for."""
+    given = request.extensions["timeout"]
+    request.extensions["timeout"] = {
+        name: seconds if most is None else min(most, seconds) for name, most in given.items()
+    }
 
 
 def wait_before(tries: int) -> float:
@@ -78,7 +97,7 @@ def object_of(response: httpx.Response) -> dict[str, Any]:
     """The JSON object of a response. Raises OvernightError where it is something else."""
     try:
         found = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise OvernightError(
@@ -102,7 +121,7 @@ def _asked_for(response: httpx.Response) -> float | None:
     except ValueError:
         try:
             moment = parsedate_to_datetime(given)
-        except ValueError:
+        except (ValueError, TypeError, IndexError, OverflowError):
             return None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)

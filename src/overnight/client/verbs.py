@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import httpx
 
 from overnight.client.asking import Asking, Json, in_path
+from overnight.client.ordered import read_lines
 
 RESULTS_AT_ONCE = 1_000
 
@@ -38,7 +43,7 @@ class Verbs(Asking):
             "GET", f"/v1/batches/{in_path(batch_id)}/results", params={"limit": limit, "after": after}
         )
 
-    async def results(self, batch_id: str) -> AsyncIterator[Json]:
+    async def results(self, batch_id: str) -> AsyncGenerator[Json, None]:
         """Every request of a batch in the order of submission, with what became of it so far; a page at a time."""
         after: str | None = None
         while True:
@@ -48,3 +53,23 @@ class Verbs(Asking):
             if not page["has_more"]:
                 return
             after = page["last_id"]
+
+    async def output(self, batch_id: str, offset: int = 0, *, order: str = "finished") -> AsyncGenerator[Json, None]:
+        """The lines of a batch's results that there are by now, from the one numbered `offset` on, counted from 0.
+
+        While the batch runs, they are those with a response, as they finished; a later call goes on after those that
+        were read. With `order` "submitted" all of a batch that has ended come in the order of its requests, those
+        without a response included. What breaks off is continued.
+        """
+
+        def ask(have: int) -> httpx.Request:
+            return self._edge.http.build_request(
+                "GET",
+                f"/v1/batches/{in_path(batch_id)}/output.jsonl",
+                params={"order": order, "offset": offset + have},
+                headers={"accept-encoding": "identity"},
+            )
+
+        async with aclosing(read_lines(self._edge, ask)) as lines:
+            async for line in lines:
+                yield json.loads(line)

@@ -1,0 +1,43 @@
+"""What an output file holds, joined with later results."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from overnight.cli.held import join
+from overnight.cli.inputs import Input
+from overnight.cli.progress import Counts
+from tests.cli.conftest import write
+from tests.process import chat
+
+
+def test_a_line_is_replaced_by_a_later_one_but_never_an_answer_by_none(tmp_path: Path) -> None:
+    def results(name: str, **answers: Any) -> Path:
+        lines = [{"custom_id": one, "response": answer} for one, answer in answers.items()]
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        return path
+
+    given = Input("in", write(tmp_path, [chat(name, "x") for name in "abcdef"]))
+    old = results("old", stranger={}, c=None, a={"n": 1}, b=None, d={"n": 1})
+    with old.open("a") as file:
+        file.write('{"custom_id": "e", "resp')
+    parts = [results("1", b={"n": 2}, d=None), results("2", f=None)]
+
+    for ordered, names in ((False, "cadbf"), (True, "abcdf")):
+        target = io.BytesIO()
+        counts = join(old, parts, given, target, ordered=ordered)
+        lines = [json.loads(line) for line in target.getvalue().splitlines()]
+        assert counts == Counts(6, 3, 2)
+        assert "".join(line["custom_id"] for line in lines) == names
+        assert {line["custom_id"]: (line["response"] or {}).get("n") for line in lines} == {
+            "a": 1,
+            "b": 2,
+            "c": None,
+            "d": 1,
+            "f": None,
+        }
+    assert join(tmp_path / "none", [], given, io.BytesIO(), ordered=False) == Counts(6, 0, 0)
