@@ -37,6 +37,11 @@ class FoundRoom:
         return self._room.bounds.most
 
     @property
+    def allowed(self) -> int:
+        """The number now."""
+        return self._room.allowed
+
+    @property
     def soon(self) -> int:
         """What the number may be within a moment."""
         return min(self.most, 2 * self._room.allowed)

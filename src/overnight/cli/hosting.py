@@ -112,7 +112,13 @@ Vllm = Annotated[
 ]
 EngineSlots = Annotated[
     int | None,
-    typer.Option("--engine-slots", min=1, help="Requests a local engine runs at once.", rich_help_panel=HOSTING),
+    typer.Option(
+        "--engine-slots",
+        min=1,
+        help="Requests a local engine runs at once: llama.cpp exactly so many, vLLM at the most, for each copy"
+        " of the model. (default: llama.cpp two a core, as far as memory goes; vLLM found while it runs)",
+        rich_help_panel=HOSTING,
+    ),
 ]
 EngineThreads = Annotated[
     int | None, typer.Option("--engine-threads", min=1, help="Threads of a local engine.", rich_help_panel=HOSTING)
