@@ -61,14 +61,14 @@ def test_its_command_line_has_all_that_overnight_decides_after_what_the_user_pas
 @pytest.mark.parametrize(
     ("args", "slots", "sure", "most"),
     [
-        ((), None, 64, 1_024),
+        ((), None, 256, 1_024),
         ((), 12, 12, 12),
         (("--max-num-seqs=64",), None, 64, 64),
         (("--max-num-seqs", "64"), 12, 64, 64),
         (("--max_num_seqs=64", "--data-parallel-size=4"), None, 256, 256),
-        (("-dp", "2"), None, 128, 2_048),
+        (("-dp", "2"), None, 512, 2_048),
         (("-dp=2",), 12, 24, 24),
-        (("--max-num-seqs=many", "-tp", "2"), None, 64, 1_024),
+        (("--max-num-seqs=many", "-tp", "2"), None, 256, 1_024),
     ],
 )
 def test_it_is_given_as_many_at_once_as_its_flags_let_it_bear(

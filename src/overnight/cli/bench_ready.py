@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 UPSTREAM_SLOTS = 64
 """Requests at once of an upstream of which nothing else is said: the loop needs a number, and both have the same."""
-OPEN_SLOTS = 256
-"""The same of a vLLM, which runs so many by itself on most GPUs."""
 LISTED_WITHIN = 20.0
 """Seconds in which a server has to say which models it serves."""
 LOOKS_FOR_ITS_END = 300
@@ -115,7 +113,7 @@ def _loop(process: Process | None, settings: Settings) -> Loop | None:
     if process is not None and process.engines:
         engine = process.engines[0]
         room = engine.launch.room
-        slots = engine.slots if room is None or room.is_named else min(engine.slots, OPEN_SLOTS)
+        slots = engine.slots if room is None else room.sure
         return Loop(f"{engine.base_url}/v1", engine.api_key, slots)
     for upstream in settings.upstreams:
         try:

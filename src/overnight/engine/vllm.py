@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from overnight.domain.concurrency.state import Bounds
+from overnight.domain.concurrency.state import MOST, Bounds
 from overnight.engine.count import count_vllm
 from overnight.engine.errors import EngineError
 from overnight.engine.flags import VLLM_OWN, check_flags, flag_name, flag_value
@@ -17,6 +17,8 @@ from overnight.engine.launch import Launch, beyond_own
 from overnight.engine.model import ModelFile
 from overnight.engine.pulse import read_vllm
 
+SURE_SEQUENCES = 256
+"""What it runs at once by itself on most GPUs; given more than it can run, it lets the others wait and says so."""
 GRACE = 20.0
 """Seconds to let go of the GPUs in good order."""
 HOW_TO_INSTALL = (
@@ -104,11 +106,12 @@ def _defaults(model: ModelFile, slots: int | None, context_length: int | None, a
 def _room(args: Sequence[str]) -> Bounds:
     """Requests at once, over all copies of the model where there are several.
 
-    What vLLM runs at once by default depends on the GPU and its version, and a request that finds no place in its
-    cache waits in it anyway: so where nobody names a number, it is found from what vLLM says of its queue.
+    How many vLLM runs by default depends on its version and on the GPU, and how many fit into its cache on their
+    lengths. So where nobody names a number, it is found from what vLLM says of its queue.
     """
-    copies = _whole(flag_value(args, "data-parallel-size"))
-    return Bounds.of(_whole(flag_value(args, "max-num-seqs")), copies or 1)
+    copies = _whole(flag_value(args, "data-parallel-size")) or 1
+    each = _whole(flag_value(args, "max-num-seqs"))
+    return Bounds((each or SURE_SEQUENCES) * copies, (each or MOST) * copies)
 
 
 def _whole(value: str | None) -> int | None:

@@ -75,7 +75,8 @@ def _is_small_step(room: Room) -> bool:
 
 def _is_crowded(room: Room) -> bool:
     """Whether requests seem to wait for one another. A number that the operator names needs better evidence."""
-    part = MUCH_CROWDED if room.bounds.is_named or room.phase is Phase.LOOK else CROWDED
+    is_named = room.bounds.sure >= room.bounds.most
+    part = MUCH_CROWDED if is_named or room.phase is Phase.LOOK else CROWDED
     return room.epoch.speed < part * room.best_speed
 
 

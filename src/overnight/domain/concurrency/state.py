@@ -54,18 +54,9 @@ class Bounds:
     most: int
 
     @classmethod
-    def of(cls, slots: int | None, copies: int = 1) -> Bounds:
-        """Of a server with so many copies of its model, each of which may be given up to `slots`.
-
-        A number that an operator names is one that the server is known to bear.
-        """
-        sure, most = (SURE, MOST) if slots is None else (slots, slots)
-        return cls(sure * copies, most * copies)
-
-    @property
-    def is_named(self) -> bool:
-        """An operator named the number."""
-        return self.sure >= self.most
+    def of(cls, slots: int | None) -> Bounds:
+        """A number that an operator names is one that the server is known to bear."""
+        return cls(SURE, MOST) if slots is None else cls(slots, slots)
 
 
 @dataclass(frozen=True, slots=True)
