@@ -52,7 +52,7 @@ def service(upstream: Witness, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture
 def requests(tmp_path: Path) -> Path:
     """The input file that the pages speak of, as the first of them writes it."""
-    written = re.search(r"<<'END'\n(.*)^END$", guides.program(LAPTOP, "sh"), re.M | re.S)
+    written = re.search(r"<<'END'\n(.*?)^END$", guides.program(LAPTOP, "sh"), re.M | re.S)
     assert written is not None
     path = tmp_path / "requests.jsonl"
     path.write_text(written[1], "utf-8")
