@@ -184,6 +184,24 @@ def test_what_is_not_in_the_cache_is_downloaded_once_and_only_what_is_needed(onl
     assert {one.partition(" ")[2] for one in Hub.asked} == {"Tiny-F16.gguf"}
 
 
+@pytest.mark.parametrize("is_gguf", [True, False], ids=["GGUF", "Transformers"])
+def test_what_was_downloaded_once_needs_no_network_again(
+    online: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gguf: bool
+) -> None:
+    named = "someone/Tiny-GGUF:F16" if is_gguf else "someone/Tiny-GGUF"
+    if not is_gguf:
+        folder = write_tiny_llama(tmp_path / "whole")
+        Hub.files = {"README.md": b"about it", **{file.name: file.read_bytes() for file in folder.iterdir()}}
+    first = resolve_model(named)
+
+    def fails(endpoint: str) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "_check_reachable", fails)
+
+    assert resolve_model(named) == first
+
+
 def test_a_download_that_was_cut_is_completed_whatever_it_left_out(online: str, tmp_path: Path) -> None:
     folder = write_tiny_llama(tmp_path / "whole")
     (folder / "chat_template.jinja").write_text("{{ messages }}")

@@ -97,7 +97,8 @@ def _list(files: list[str]) -> str:
 
 def _from_cache(hub: Any, repository: str, wanted: str | None, revision: str | None) -> Path | None:
     try:
-        folder = Path(hub.snapshot_download(repository, revision=revision, local_files_only=True))
+        # With patterns that no file fits, since newer versions of the package miss those that we don't need.
+        folder = Path(hub.snapshot_download(repository, revision=revision, local_files_only=True, allow_patterns=[]))
     except (OSError, ValueError):
         return None
     files = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
