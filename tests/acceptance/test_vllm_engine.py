@@ -85,10 +85,12 @@ def test_it_dies_with_64_requests_and_every_one_is_answered(service: Served) -> 
         health = httpx.get(f"{service.url}/health", timeout=30)
     ended = service.wait(batch, WITHIN)
 
-    why = "its process " if REAL_VLLM else "CUDA out of memory"
+    # A real one either ends by itself, or says for seconds that it is unwell and is ended.
+    why = "it" if REAL_VLLM else "CUDA out of memory"
+    told = re.compile(rf"(?:engine: |loading: again, since ).*{why}")
     assert health.json() == {"status": "healthy"}
     assert reasons
-    assert all(why in reason for reason in reasons)
+    assert [reason for reason in reasons if not told.match(reason)] == []
     facts = [json.loads(line) for line in service.log.read_text().splitlines() if '"engine_down"' in line]
     assert [fact["event_name"] for fact in facts] == ["engine_down"]
     assert why in facts[0]["reason"]
