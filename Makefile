@@ -21,7 +21,8 @@ test: $(STAMPS)/dev ## run the tests, having installed what they need
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-vllm: $(STAMPS)/dev ## run the tests of engines against a real vLLM, VLLM=path of its command
-	OVERNIGHT_TEST_VLLM=$(or $(VLLM),$(shell command -v vllm),vllm) $(BIN)/python -m pytest tests/engine/test_drivers.py -k vllm
+	OVERNIGHT_TEST_VLLM=$(or $(VLLM),$(shell command -v vllm),vllm) $(BIN)/python -m pytest -k vllm \
+		tests/engine/test_drivers.py tests/acceptance/test_vllm_engine.py
 
 fuzz: $(STAMPS)/dev ## look for faults with made-up calls and files, SECONDS=300 for each kind
 	OVERNIGHT_FUZZ_SECONDS=$(or $(SECONDS),300) $(BIN)/python -m pytest tests/fuzz

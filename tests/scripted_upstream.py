@@ -60,6 +60,8 @@ class Upstream:
         self.pages: dict[str, Say] = {}
         """What a GET of another path than that of the models is answered."""
         self.got: list[str] = []
+        self.keys: dict[str, str | None] = {}
+        """What was sent as authorization with the last GET of a path."""
         self.arrivals: Counter[str] = Counter()
         self.asked: list[Asked] = []
         self.beside: dict[str, int] = {}
@@ -125,6 +127,10 @@ class Upstream:
         body = await reader.readexactly(int(lengths[0]) if lengths else 0)
         if method == "GET":
             self.got.append(path)
+            given = [
+                line.partition(": ")[2] for line in head.split("\r\n") if line.lower().startswith("authorization:")
+            ]
+            self.keys[path] = given[0] if given else None
             say = self.pages.get(path, self.models if path.endswith("/models") else Say(404))
         else:
             say = await self._ask(path, json.loads(body))

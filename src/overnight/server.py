@@ -109,8 +109,10 @@ class Server:
         """Why this process can't do its work now; None when it is well."""
         for engine in self.engines:
             if not engine.is_ready:
-                loading = engine.state.phase is Phase.LOADING
-                return "loading" if loading else f"engine: {engine.state.reason or engine.state.phase}"
+                phase, reason = engine.state.phase, engine.state.reason
+                if phase is not Phase.LOADING:
+                    return f"engine: {reason or phase}"
+                return "loading" if reason is None else f"loading: again, since {reason}"
         if disk_is_low(self.settings.data_dir):
             return "disk: less than 5 % or 1 GiB is free"
         try:

@@ -16,6 +16,7 @@ from overnight.domain.limits import Limits
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 10900
+LOAD_SECONDS = 7_200
 
 
 class Part(StrEnum):
@@ -63,6 +64,8 @@ class Settings:
     """The command of vLLM, where it is neither beside ours nor on PATH."""
     engine_slots: int | None = None
     engine_threads: int | None = None
+    engine_load_seconds: float = LOAD_SECONDS
+    """A local engine that loads and has read nothing for so long is given up."""
     context_length: int | None = None
     """The longest context a local engine is to give one request."""
     grace_seconds: float = 20.0

@@ -193,3 +193,11 @@ def test_the_service_stops_later_than_running_requests_have_to_end() -> None:
     assert grace is not None
     assert stop is not None
     assert int(stop[1]) > int(grace[1])
+
+
+def test_the_service_is_never_ended_for_what_its_model_takes_to_come() -> None:
+    unit = UNIT.read_text("utf-8")
+    assert "Type=exec" in unit
+    assert [
+        line for line in unit.splitlines() if line.startswith(("ExecStartPre", "ExecStartPost", "TimeoutStart"))
+    ] == []

@@ -50,11 +50,13 @@ def test_what_is_asked_of_vllm_reaches_it(tmp_path: Path) -> None:
         engine_arg=["--tensor-parallel-size=2", "--max-num-seqs=64"],
         vllm=write_stand_in(tmp_path),
         context_length=128,
+        engine_load_seconds=60,
     )
 
     [engine] = engines_of(asked)
 
     assert engine.slots == 64
+    assert engine.pace.load_within == 60
     assert engine.launch.slots_share_cache
     command = " ".join(engine.launch.command)
     assert f"{tmp_path / 'vllm'} serve {model} --tensor-parallel-size=2 --max-num-seqs=64" in command

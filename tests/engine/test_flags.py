@@ -34,6 +34,8 @@ def test_the_last_value_of_a_flag_counts(args: list[str], value: str | None) -> 
 def test_a_flag_has_one_name_however_it_is_written() -> None:
     written = ("--max_num_seqs=2", "--max-num-seqs", "--Max-Num-Seqs.field=1")
     assert [flag_name(arg) for arg in (*written, "-np", "2")] == ["max-num-seqs"] * 3 + ["parallel", None]
+    short = ("-dp", "-dp=2", "--data-parallel-size=2")
+    assert [flag_name(arg) for arg in (*short, "-dpl=2", "-tp")] == ["data-parallel-size"] * 3 + [None, None]
 
 
 def test_flags_of_llama_cpp_set_its_parameters_in_their_types() -> None:

@@ -106,11 +106,27 @@ def test_a_model_whose_weights_are_half_there_is_not_taken_from_the_cache(cache:
         resolve_model("someone/Cut")
 
 
+@pytest.mark.parametrize(
+    "tokenizer", ["tokenizer.json", "tokenizer.model", "vocab.txt", "qwen.tiktoken", "tekken.json"]
+)
+def test_a_model_without_a_tokenizer_is_not_taken_from_the_cache(cache: Path, tokenizer: str) -> None:
+    folder = write_tiny_llama(cached(cache, "someone/Cut"))
+    (folder / "tokenizer.json").unlink()
+
+    with pytest.raises(EngineError, match="is not in the cache"):
+        resolve_model("someone/Cut")
+
+    (folder / tokenizer).write_text("{}")
+    assert resolve_model("someone/Cut").path == folder
+
+
 class Hub(BaseHTTPRequestHandler):
     """Answers for one repository as the hub does."""
 
     files: dict[str, bytes] = {}  # noqa: RUF012
     asked: list[str] = []  # noqa: RUF012
+    withheld: str | None = None
+    """A file that it does not give."""
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -128,6 +144,8 @@ class Hub(BaseHTTPRequestHandler):
             body = json.dumps({"id": "someone/Tiny-GGUF", "sha": REVISION, "siblings": listed}).encode()
             return self.say(200, body)
         name = path.rpartition("/")[2]
+        if path.startswith("/someone/Tiny-GGUF/resolve/") and name == self.withheld:
+            return self.say(403, b"{}")
         if path.startswith("/someone/Tiny-GGUF/resolve/") and name in self.files:
             self.asked.append(f"{self.command} {name}")
             return self.say(200, self.files[name], {"ETag": f'"{name}"', "X-Repo-Commit": REVISION})
@@ -147,7 +165,7 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A hub on loopback with one repository of three files."""
     model = write_tiny_model(tmp_path / "m.gguf").read_bytes()
     Hub.files = {"Tiny-Q4_K_M.gguf": model, "Tiny-F16.gguf": model, "README.md": b"about it"}
-    Hub.asked = []
+    Hub.asked, Hub.withheld = [], None
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     use(monkeypatch, tmp_path / "hub", f"http://127.0.0.1:{server.server_port}")
@@ -164,6 +182,42 @@ def test_what_is_not_in_the_cache_is_downloaded_once_and_only_what_is_needed(onl
     assert first.path.exists()
     assert Hub.asked.count("GET Tiny-F16.gguf") == 1
     assert {one.partition(" ")[2] for one in Hub.asked} == {"Tiny-F16.gguf"}
+
+
+@pytest.mark.parametrize("is_gguf", [True, False], ids=["GGUF", "Transformers"])
+def test_what_was_downloaded_once_needs_no_network_again(
+    online: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gguf: bool
+) -> None:
+    named = "someone/Tiny-GGUF:F16" if is_gguf else "someone/Tiny-GGUF"
+    if not is_gguf:
+        folder = write_tiny_llama(tmp_path / "whole")
+        Hub.files = {"README.md": b"about it", **{file.name: file.read_bytes() for file in folder.iterdir()}}
+    first = resolve_model(named)
+
+    def fails(endpoint: str) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "_check_reachable", fails)
+
+    assert resolve_model(named) == first
+
+
+def test_a_download_that_was_cut_is_completed_whatever_it_left_out(online: str, tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path / "whole")
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    Hub.files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    Hub.withheld = "chat_template.jinja"
+    with pytest.raises(EngineError, match="cannot be used"):
+        resolve_model("someone/Tiny-GGUF")
+    Hub.withheld = None
+
+    found = resolve_model("someone/Tiny-GGUF")
+    asked = len(Hub.asked)
+    again = resolve_model("someone/Tiny-GGUF")
+
+    assert {file.name for file in found.path.iterdir()} == set(Hub.files)
+    assert again == found
+    assert len(Hub.asked) == asked
 
 
 def test_a_model_that_does_not_exist_is_told_from_a_network_that_fails(online: str) -> None:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from overnight.domain.bodies.carry import first_lacking
+from overnight.domain.concurrency.state import Bounds
 from overnight.engine.errors import EngineError
 from overnight.engine.lacks import VLLM
 from overnight.engine.launch import Launch
@@ -58,20 +59,25 @@ def test_its_command_line_has_all_that_overnight_decides_after_what_the_user_pas
 
 
 @pytest.mark.parametrize(
-    ("args", "slots", "expected"),
+    ("args", "slots", "sure", "most"),
     [
-        ((), None, 256),
-        ((), 12, 12),
-        (("--max-num-seqs=64",), None, 64),
-        (("--max-num-seqs", "64"), 12, 64),
-        (("--max_num_seqs=64", "--data-parallel-size=4"), None, 256),
-        (("--max-num-seqs=many",), None, 256),
+        ((), None, 256, 1_024),
+        ((), 12, 12, 12),
+        (("--max-num-seqs=64",), None, 64, 64),
+        (("--max-num-seqs", "64"), 12, 64, 64),
+        (("--max_num_seqs=64", "--data-parallel-size=4"), None, 256, 256),
+        (("-dp", "2"), None, 512, 2_048),
+        (("-dp=2",), 12, 24, 24),
+        (("--max-num-seqs=many", "-tp", "2"), None, 256, 1_024),
     ],
 )
-def test_it_runs_as_many_at_once_as_its_flags_let_it(
-    vllm_driver: Driver, args: tuple[str, ...], slots: int | None, expected: int
+def test_it_is_given_as_many_at_once_as_its_flags_let_it_bear(
+    vllm_driver: Driver, args: tuple[str, ...], slots: int | None, sure: int, most: int
 ) -> None:
-    assert made(vllm_driver, *args, slots=slots).slots == expected
+    launch = made(vllm_driver, *args, slots=slots)
+
+    assert launch.room == Bounds(sure, most)
+    assert launch.slots == most
 
 
 def test_without_vllm_the_error_says_what_to_install(model: ModelFile, tmp_path: Path, monkeypatch: Any) -> None:
@@ -106,7 +112,7 @@ async def test_while_it_loads_it_is_loading_however_long_that_takes(vllm_driver:
         assert engine.state.phase is Phase.LOADING
         assert engine.base_url is None
         await engine.wait_ready()
-        assert (engine.slots, engine.context_length) == (256, 512)
+        assert (engine.slots, engine.context_length) == (1_024, 512)
 
 
 async def test_a_load_without_end_is_given_up_and_leaves_no_process(

@@ -38,6 +38,7 @@ class State:
         self.context = context
         self.lock = threading.Lock()
         self.running = 0
+        self.most = given.max_num_seqs or 256
         self.tokens = 0
         self.dead = threading.Event()
         self.deaf = False
@@ -79,8 +80,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(503 if state.dead.is_set() or state.busy >= 0 else 200, "", "text/plain")
         elif self.path == "/metrics":
             labels = f'{{engine="0",model_name="{state.name}"}}'
-            page = f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{labels} {state.running}.0\n"
-            page += f"vllm:num_requests_waiting{labels} 0.0\nvllm:generation_tokens_total{labels} {state.tokens}.0\n"
+            running = min(state.running, state.most)
+            page = f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{labels} {running}.0\n"
+            page += f"vllm:num_requests_waiting{labels} {state.running - running}.0\n"
+            page += f"vllm:kv_cache_usage_perc{labels} 0.25\nvllm:generation_tokens_total{labels} {state.tokens}.0\n"
             self.answer(200, page, "text/plain")
         elif self.path == "/v1/models" and self.is_allowed():
             card = {"id": state.name, "object": "model", "owned_by": "vllm", "max_model_len": state.context}
@@ -170,8 +173,9 @@ def arguments() -> argparse.Namespace:
     serve.add_argument("--port", type=int, default=8_000)
     for name in ("served-model-name", "generation-config", "override-generation-config", "dtype"):
         serve.add_argument(f"--{name}")
-    for name in ("max-num-seqs", "max-model-len", "tensor-parallel-size", "data-parallel-size"):
+    for name in ("max-num-seqs", "max-model-len", "tensor-parallel-size"):
         serve.add_argument(f"--{name}", type=int)
+    serve.add_argument("--data-parallel-size", "-dp", type=int, default=1)
     return parser.parse_args()
 
 

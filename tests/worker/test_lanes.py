@@ -100,6 +100,25 @@ async def test_prompts_are_computed_less_often_where_caches_are_by_slot(
     assert 10 <= computed[0] < computed[1] / 1.5
 
 
+@pytest.mark.parametrize("is_local", [False, True], ids=["upstream", "local engine"])
+@pytest.mark.parametrize("of_each", [256, 16], ids=["a large block", "blocks of one group"])
+async def test_requests_that_share_a_prompt_go_together_where_one_cache_is_shared(
+    store: Store, upstream: Upstream, is_local: bool, of_each: int
+) -> None:
+    engine = Switch(upstream.url, SLOTS) if is_local else None
+    async with rigged(store, upstream, slots=SLOTS, route=engine) as rig:
+        await add_batch(store, planned(shuffled([sharing(n, 10) for n in range(160)])), of_each=of_each)
+        if engine is not None:
+            engine.up()
+        await rig.finish()
+    places = defaultdict(list)
+    for place, asked in enumerate(upstream.asked):
+        places[asked.body["messages"][0]["content"]].append(place)
+    assert [len(of_group) for of_group in places.values()] == [16] * 10
+    # What runs beside each other may arrive in any order.
+    assert max(of_group[-1] - of_group[0] for of_group in places.values()) < 16 + 2 * SLOTS
+
+
 async def test_an_owner_who_comes_later_does_not_wait_for_the_groups_of_another(
     store: Store, upstream: Upstream
 ) -> None:

@@ -22,7 +22,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 @pytest.fixture
 async def rig(store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr("overnight.catalog.upstream_route.PERIOD", 0.02)
+    monkeypatch.setattr("overnight.catalog.found_room.PERIOD", 0.02)
     async with rigged(store, upstream, slots=32) as rig:
         yield rig
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from overnight.catalog.found_room import FoundRoom
 from overnight.catalog.measure import Measure
 from overnight.catalog.route import V1, Route, close_all
 from overnight.domain.context import may_need_more, room_for
 from overnight.domain.targets import TARGETS
-from overnight.domain.waiting import SERVER_DOWN, SERVER_LOADING
+from overnight.domain.waiting import SERVER_BUSY, SERVER_DOWN, SERVER_LOADING
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.store.served import Offer
 from overnight.upstreams.http import Call, Endpoint, Pool
@@ -18,11 +19,15 @@ MOST_WAITING = 4
 """Interactive requests at the engine beyond its slots. The others wait here: an engine has a thread for each
 connection, and must have one left for those who ask for its health."""
 MOST_AHEAD = 16
-"""Requests at the engine beyond its slots, at the most."""
+"""Requests at the engine beyond those it is given to run, at the most."""
 
 
 class EngineRoute(Route):
-    """Requests wait while the engine is down; what it was running is no try of theirs."""
+    """Requests wait while the engine is down; what it was running is no try of theirs.
+
+    llama.cpp is given as many as the slots that it was started with. Where all share one cache, how many requests fit
+    depends on their lengths, so the number is found while the engine runs, and anew after each of its starts.
+    """
 
     is_local = True
 
@@ -33,8 +38,9 @@ class EngineRoute(Route):
         self._pool: Pool | None = None
         self._streams: StreamPool | None = None
         self._measure: Measure | None = None
+        self._room: FoundRoom | None = None
         self._ahead = 0
-        self._unused: list[Pool | Measure] = []
+        self._unused: list[Pool | StreamPool | Measure | FoundRoom] = []
         self._told = self.offers
         engine.on_change(self._heard)
         self._heard(engine.state)
@@ -42,6 +48,10 @@ class EngineRoute(Route):
     @property
     def slots(self) -> int:
         return self._engine.slots
+
+    @property
+    def soon(self) -> int:
+        return self.slots if self._room is None else self._room.soon
 
     @property
     def slot_caches(self) -> int | None:
@@ -64,7 +74,8 @@ class EngineRoute(Route):
     @property
     def blocked(self) -> str | None:
         if self._engine.is_ready:
-            return None
+            is_paused = self._room is not None and self._room.is_paused
+            return SERVER_BUSY if is_paused and not self.tally.running else None
         return SERVER_LOADING if self._engine.state.phase is Phase.LOADING else SERVER_DOWN
 
     @property
@@ -76,7 +87,12 @@ class EngineRoute(Route):
         return self._streams
 
     def most_running(self, now: float) -> int:
-        return self.slots + self._ahead if self._pool is not None else 0
+        if self._pool is None:
+            return 0
+        if self._room is None:
+            return self.slots + self._ahead
+        allowed = self._room.most_running(now)
+        return allowed and allowed + self._ahead
 
     def send(self, call: Call, most_tokens: int | None) -> None:
         pool, measure = self._pool, self._measure
@@ -90,7 +106,7 @@ class EngineRoute(Route):
             pool.send(call)
             return
         # While one is counted another is at the engine already, so that no slot waits for its next request.
-        self._ahead = min(MOST_AHEAD, max(2, self.slots // 4))
+        self._ahead = min(MOST_AHEAD, max(2, (self.slots if self._room is None else self._room.allowed) // 4))
         measure.send(call, url, room, pool)
 
     def cancel(self, call: Call) -> None:
@@ -112,12 +128,16 @@ class EngineRoute(Route):
             self._streams = StreamPool(endpoint, most_connections=self.slots + MOST_WAITING)
             count = self._engine.launch.count
             self._measure = Measure(Endpoint(base_url, key), count) if count is not None else None
+            bounds = self._engine.launch.room
+            self._room = FoundRoom(self.name, endpoint, bounds, self.tally) if bounds is not None else None
             self.tell_change()
 
     def _put_away(self) -> None:
         """Use the connections no more; they are closed with the next round."""
-        self._unused += [one for one in (self._measure, self._pool, self._streams) if one is not None]
-        self._pool = self._streams = self._measure = None
+        used = (self._measure, self._pool, self._streams, self._room)
+        self._unused += [one for one in used if one is not None]
+        self._pool = self._streams = self._measure = self._room = None
+        self._ahead = 0
 
     async def tend(self) -> bool:
         """Close the connections to engines that are gone; says whether this one differs from what it offered."""
@@ -126,6 +146,10 @@ class EngineRoute(Route):
         changed = self.offers != self._told
         self._told = self.offers
         return changed
+
+    async def watch(self) -> None:
+        if self._room is not None:
+            await self._room.watch()
 
     async def close(self) -> None:
         self._put_away()

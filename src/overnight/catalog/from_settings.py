@@ -15,6 +15,7 @@ from overnight.engine.model import ModelFile, default_model, resolve_model
 from overnight.engine.names import Engine
 from overnight.engine.supervise import LocalEngine
 from overnight.engine.vllm import vllm
+from overnight.engine.watch import Pace
 from overnight.settings import Part, Settings
 
 
@@ -54,7 +55,8 @@ def engines_of(settings: Settings) -> list[LocalEngine]:
     for launch in launches:
         for note in launch.notes:
             events.tell("engine_cut", model=launch.model.id, reason=note)
-    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log") for one in launches]
+    pace = Pace(load_within=settings.engine_load_seconds)
+    return [LocalEngine(one, log_path=settings.data_dir / f"engine-{one.model.id}.log", pace=pace) for one in launches]
 
 
 def _launch(settings: Settings, model: ModelFile, memory: int | None) -> Launch:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from overnight.catalog.circuit import Circuit
+from overnight.catalog.found_room import FoundRoom
 from overnight.catalog.listing import ask_for_models
 from overnight.catalog.route import MOST_INTERACTIVE, V1, Route, close_all
-from overnight.catalog.signals import Inquiry
 from overnight.domain import events
-from overnight.domain.concurrency.rule import follow
-from overnight.domain.concurrency.state import Bounds, Room, Signals
+from overnight.domain.concurrency.state import Bounds
 from overnight.domain.targets import TARGETS
 from overnight.domain.waiting import SERVER_BUSY, SERVER_UNREACHABLE
 from overnight.monotonic import monotonic
@@ -22,9 +21,6 @@ from overnight.upstreams.streamed import StreamPool
 
 LIST_EVERY = 60.0
 """Seconds between two looks at what the server serves."""
-PERIOD = 0.2
-"""Seconds at least between two steps of the number of requests; rounds of a worker come every 0.25 s."""
-
 _NEVER = float("-inf")
 _ALL_TARGETS = tuple(target.name for target in TARGETS.values())
 _ANY_MODEL = (Offer(ANY, (), None, _ALL_TARGETS, any_model=True),)
@@ -54,11 +50,7 @@ class UpstreamRoute(Route):
         super().__init__(base_url)
         endpoint = Endpoint(base_url, api_key, ca_file)
         bounds = Bounds.of(slots)
-        self._room = Room.begin(bounds)
-        self._allowed = self._room.allowed
-        self._look_at = _NEVER
-        self._signals: Signals | None = None
-        self._inquiry = Inquiry(endpoint)
+        self._room = FoundRoom(base_url, endpoint, bounds, self.tally)
         self._pool = Pool(endpoint, most_connections=bounds.most + 16, most_reply_bytes=most_reply_bytes)
         self._streams = StreamPool(endpoint, most_connections=MOST_INTERACTIVE)
         self._circuit = Circuit()
@@ -71,11 +63,11 @@ class UpstreamRoute(Route):
 
     @property
     def slots(self) -> int:
-        return self._room.bounds.most
+        return self._room.most
 
     @property
     def soon(self) -> int:
-        return min(self.slots, 2 * self._room.allowed)
+        return self._room.soon
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -86,7 +78,7 @@ class UpstreamRoute(Route):
         # While requests run there it is well, whatever it says to the question for its models.
         if self._circuit.is_open or (self._is_silent and not self.tally.running):
             return SERVER_UNREACHABLE
-        return SERVER_BUSY if self._room.pause > 0 and not self.tally.running else None
+        return SERVER_BUSY if self._room.is_paused and not self.tally.running else None
 
     @property
     def pool(self) -> Pool | None:
@@ -101,10 +93,7 @@ class UpstreamRoute(Route):
         return self._circuit.is_open
 
     def most_running(self, now: float) -> int:
-        if now >= self._look_at:
-            self._look(now)
-        # What was just refused is not sent again in the same place.
-        most = self._circuit.most_running(max(0, self._allowed - self.tally.refused), now)
+        most = self._circuit.most_running(self._room.most_running(now), now)
         if most and self._circuit.is_open:
             most += self._beside(now)
         return most
@@ -115,22 +104,6 @@ class UpstreamRoute(Route):
             self._trial = self._circuit.until
             self.tally.set_aside(self.tally.running - self.interactive, now)
         return self.tally.aside
-
-    def _look(self, now: float) -> None:
-        before = self._room.why
-        seen = self.tally.take(now, self._signals)
-        if self._look_at > _NEVER:
-            self._room = follow(self._room, seen)
-        self._look_at = now + PERIOD
-        self._signals = None
-        self._allowed = 0 if self._room.pause > 0 else self._room.allowed
-        events.show_room(
-            self.name,
-            allowed=self._room.allowed,
-            in_flight=self.tally.running,
-            why=self._room.why,
-            before=before,
-        )
 
     def note_answer(self) -> None:
         was_open = self._circuit.is_open
@@ -163,7 +136,7 @@ class UpstreamRoute(Route):
         return True
 
     async def watch(self) -> None:
-        self._signals = await self._inquiry.ask()
+        await self._room.watch()
 
     async def close(self) -> None:
-        await close_all([self._pool, self._streams, self._inquiry.pool])
+        await close_all([self._pool, self._streams, self._room])

@@ -112,7 +112,9 @@ async def _own(folder: Path, settings: Settings) -> AsyncIterator[Process]:
 def _loop(process: Process | None, settings: Settings) -> Loop | None:
     if process is not None and process.engines:
         engine = process.engines[0]
-        return Loop(f"{engine.base_url}/v1", engine.api_key, engine.slots)
+        room = engine.launch.room
+        slots = engine.slots if room is None else room.sure
+        return Loop(f"{engine.base_url}/v1", engine.api_key, slots)
     for upstream in settings.upstreams:
         try:
             prefix = read_address(upstream.url).prefix

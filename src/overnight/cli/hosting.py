@@ -13,7 +13,7 @@ import typer
 from overnight.domain.bodies import is_field
 from overnight.domain.limits import Limits
 from overnight.engine.names import Engine
-from overnight.settings import Settings, Upstream, data_dir
+from overnight.settings import LOAD_SECONDS, Settings, Upstream, data_dir
 
 HOSTING = "What it runs on"
 DEFAULTS = Limits()
@@ -112,10 +112,27 @@ Vllm = Annotated[
 ]
 EngineSlots = Annotated[
     int | None,
-    typer.Option("--engine-slots", min=1, help="Requests a local engine runs at once.", rich_help_panel=HOSTING),
+    typer.Option(
+        "--engine-slots",
+        min=1,
+        help="Requests a local engine runs at once: llama.cpp exactly so many, vLLM at the most, for each copy"
+        " of the model. (default: llama.cpp two a core, as far as memory goes; vLLM found while it runs)",
+        rich_help_panel=HOSTING,
+    ),
 ]
 EngineThreads = Annotated[
     int | None, typer.Option("--engine-threads", min=1, help="Threads of a local engine.", rich_help_panel=HOSTING)
+]
+EngineLoadSeconds = Annotated[
+    int,
+    typer.Option(
+        "--engine-load-timeout",
+        min=1,
+        metavar="SECONDS",
+        help="A local engine that is loading is given up when it has read nothing for so long; while it reads there is"
+        " no limit. More where a first compilation takes longer.",
+        rich_help_panel=HOSTING,
+    ),
 ]
 ContextLength = Annotated[
     int | None,
@@ -153,6 +170,7 @@ def settings(
     vllm: Vllm = None,
     engine_slots: EngineSlots = None,
     engine_threads: EngineThreads = None,
+    engine_load_seconds: EngineLoadSeconds = LOAD_SECONDS,
     context_length: ContextLength = None,
     max_pool_size: MaxPoolSize = DEFAULTS.slots,
     max_intake: MaxIntake = DEFAULTS.intake,
@@ -171,6 +189,7 @@ def settings(
         vllm=vllm,
         engine_slots=engine_slots,
         engine_threads=engine_threads,
+        engine_load_seconds=engine_load_seconds,
         context_length=context_length,
         limits=Limits(slots=max_pool_size, intake=max_intake),
     )

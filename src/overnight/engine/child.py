@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
+from overnight.engine.progress import Progress
 
 LONGEST_FACT = 64 * 1024
 LOOK_EVERY = 0.1
+LOOK_AT_LOADING_EVERY = 10.0
 LAST_WORDS = 2.0
 """Seconds that a process which failed to load has to end by itself."""
 
@@ -68,12 +70,16 @@ class Child:
         await log.follow(self.stderr, lambda line: not self.serves or self.launch.safe(line))
 
     async def loaded(self, within: float) -> Ready | Failed:
-        """Wait for the process's word on its start, at most `within` seconds."""
+        """Wait for the process's word on its start, until it has read nothing of its model for `within` seconds.
+
+        How long a model takes depends on its size and on the disk, so what is read is waited for without a limit.
+        """
         try:
-            async with asyncio.timeout(within):
-                line = await self.stdout.readline()
+            line = await self._first_line(within)
         except TimeoutError:
-            return Failed(f"it did not finish loading within {within:.0f} seconds")
+            return Failed(
+                f"it did not finish loading, and read nothing for {within:,.0f} seconds (--engine-load-timeout)"
+            )
         except ValueError:
             return Failed("it said something that is not its ready line")
         fact = _read(line)
@@ -81,6 +87,19 @@ class Child:
             # It is on its way out; ended by us it could not tell how it would have ended.
             await self.exited(LAST_WORDS)
         return fact
+
+    async def _first_line(self, within: float) -> bytes:
+        progress, clock = Progress(self.process.pid), asyncio.get_running_loop().time
+        gives_up_at = clock() + within
+        while True:
+            try:
+                async with asyncio.timeout(min(within, LOOK_AT_LOADING_EVERY)):
+                    return await self.stdout.readline()
+            except TimeoutError:
+                if progress.is_made():
+                    gives_up_at = clock() + within
+                elif clock() >= gives_up_at:
+                    raise
 
     async def exited(self, within: float) -> bool:
         """Wait for the process's end, at most `within` seconds; whether it has come."""

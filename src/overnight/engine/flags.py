@@ -40,7 +40,14 @@ LLAMA_CPP_OWN: Mapping[str, str] = {
     "ctx-size": _ITS_CONTEXT,
     "threads": "use --engine-threads",
 }
-_SHORT = {"-m": "model", "-a": "alias", "-np": "parallel", "-c": "ctx-size", "-t": "threads"}
+_SHORT = {
+    "-m": "model",
+    "-a": "alias",
+    "-np": "parallel",
+    "-c": "ctx-size",
+    "-t": "threads",
+    "-dp": "data-parallel-size",
+}
 
 
 def check_flags(engine: str, args: Sequence[str], own: Mapping[str, str]) -> None:
@@ -57,8 +64,9 @@ def check_flags(engine: str, args: Sequence[str], own: Mapping[str, str]) -> Non
 
 def flag_name(arg: str) -> str | None:
     """The name of a flag, `tensor-parallel-size` for `--tensor_parallel_size=2`; None for what is a value."""
-    if arg in _SHORT:
-        return _SHORT[arg]
+    short = _SHORT.get(arg.partition("=")[0])
+    if short is not None:
+        return short
     if not arg.startswith("--"):
         return None
     # vLLM writes the fields of a JSON value as `--flag.field`.

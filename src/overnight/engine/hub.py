@@ -22,8 +22,12 @@ FIRST_CHOICES = ("Q4_K_M", "Q4_0", "Q8_0")
 """Of several weights of one model, where none is named: small, and hardly worse."""
 CONNECT_WITHIN = 10.0
 PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
-TRANSFORMERS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "tokenizer*")
+TRANSFORMERS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken", "tokenizer*")
 """What a Transformers model needs; repositories often hold the same weights in other forms beside it."""
+TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+"""One of these tells how it reads text."""
+UNFINISHED = ".overnight-unfinished"
+"""In a model's folder of the cache, while we download it: a file that is missing is missed by nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ def _list(files: list[str]) -> str:
 
 def _from_cache(hub: Any, repository: str, wanted: str | None, revision: str | None) -> Path | None:
     try:
-        folder = Path(hub.snapshot_download(repository, revision=revision, local_files_only=True))
+        # With patterns that no file fits, since newer versions of the package miss those that we don't need.
+        folder = Path(hub.snapshot_download(repository, revision=revision, local_files_only=True, allow_patterns=[]))
     except (OSError, ValueError):
         return None
     files = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
@@ -103,14 +108,15 @@ def _from_cache(hub: Any, repository: str, wanted: str | None, revision: str | N
         # What was asked for may be one of those that are not in the cache.
         return None
     if chosen is None:
-        return folder if wanted is None and _is_whole(folder, files) else None
+        is_cut = wanted is not None or _mark(hub, repository).exists() or not _is_whole(folder, files)
+        return None if is_cut else folder
     part = PART.search(chosen[0])
     return folder / chosen[0] if part is None or len(chosen) == int(part[2]) else None
 
 
 def _is_whole(folder: Path, files: list[str]) -> bool:
-    """Whether all weights of a Transformers model are there; a download that was cut leaves some out."""
-    if "config.json" not in files:
+    """Whether a Transformers model has all its weights and a tokenizer; a download that was cut leaves some out."""
+    if "config.json" not in files or not any(fnmatch(file, one) for file in files for one in TOKENIZERS):
         return False
     if "model.safetensors.index.json" in files:
         parts = set(re.findall(r'"([^"]+\.safetensors)"', (folder / "model.safetensors.index.json").read_text()))
@@ -128,9 +134,9 @@ def _from_hub(hub: Any, repository: str, wanted: str | None, revision: str | Non
             raise EngineError(f"The repository {repository} {error}.") from None
         if chosen is None and not any(fnmatch(file, "*.safetensors") for file in files):
             raise EngineError(f"The repository {repository} holds neither a GGUF file nor weights in safetensors.")
-        kept = list(TRANSFORMERS) if chosen is None else chosen
-        folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=kept))
-        return folder if chosen is None else folder / chosen[0]
+        if chosen is None:
+            return _all_of(hub, repository, revision)
+        return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=chosen)) / chosen[0]
     except (hub.errors.RepositoryNotFoundError, hub.errors.RevisionNotFoundError):
         raise EngineError(
             f"There is no model {repository} on {hub.constants.ENDPOINT}, or it is not for everyone."
@@ -142,6 +148,20 @@ def _from_hub(hub: Any, repository: str, wanted: str | None, revision: str | Non
             f"{repository} is not in the cache ({hub.constants.HF_HUB_CACHE}), and {hub.constants.ENDPOINT} cannot be"
             f" used ({why}). Try again with a network, or name a file with --model."
         ) from error
+
+
+def _all_of(hub: Any, repository: str, revision: str | None) -> Path:
+    """The folder of a Transformers model, with a mark beside it for as long as something of it may be missing."""
+    mark = _mark(hub, repository)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=list(TRANSFORMERS)))
+    mark.unlink(missing_ok=True)
+    return folder
+
+
+def _mark(hub: Any, repository: str) -> Path:
+    return Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / UNFINISHED
 
 
 def _check_reachable(endpoint: str) -> None:

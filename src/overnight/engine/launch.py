@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from overnight.domain.concurrency.state import Bounds
 from overnight.engine import sizing
 from overnight.engine.count import Count, count_llama_cpp
 from overnight.engine.flags import LLAMA_CPP_OWN, check_flags, flag_value
@@ -33,7 +34,7 @@ class Launch:
     model: ModelFile
     command: tuple[str, ...]
     slots: int
-    """Requests that run at once."""
+    """Requests that run at once; the most of them where the number is found while it runs."""
     context_length: int
     """Tokens of one request, prompt and answer together."""
     cause: Callable[[str], str | None]
@@ -50,6 +51,8 @@ class Launch:
     """Seconds that it needs to end in good order."""
     slots_share_cache: bool = False
     """What one slot has computed of a prompt serves all others, too."""
+    room: Bounds | None = None
+    """How many requests it bears depends on their lengths: the number is found between these."""
     count: Count | None = None
     """How it is asked for the length of a prompt; None: it cannot be."""
     notes: tuple[str, ...] = ()

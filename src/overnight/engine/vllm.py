@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from overnight.domain.concurrency.state import MOST, Bounds
 from overnight.engine.count import count_vllm
 from overnight.engine.errors import EngineError
 from overnight.engine.flags import VLLM_OWN, check_flags, flag_name, flag_value
@@ -16,8 +17,8 @@ from overnight.engine.launch import Launch, beyond_own
 from overnight.engine.model import ModelFile
 from overnight.engine.pulse import read_vllm
 
-MOST_SEQUENCES = 256
-"""vLLM's own default for the requests that it runs at once."""
+SURE_SEQUENCES = 256
+"""What it runs at once by itself on most GPUs; given more than it can run, it lets the others wait and says so."""
 GRACE = 20.0
 """Seconds to let go of the GPUs in good order."""
 HOW_TO_INSTALL = (
@@ -63,15 +64,15 @@ def vllm(
     if program is None:
         raise EngineError(HOW_TO_INSTALL if command is None else f"There is no vLLM at {command}.")
     own = ["--served-model-name", model.id, *_defaults(model, slots, context_length, args)]
-    most = _most_sequences([*own, *args])
+    room = _room([*own, *args])
     return Launch(
         model=model,
         command=(
-            *(sys.executable, "-P", "-m", "overnight.engine.vllm_server", "--slots", str(most), "--"),
+            *(sys.executable, "-P", "-m", "overnight.engine.vllm_server", "--slots", str(room.most), "--"),
             # Ours come last: of a flag that is given twice, it takes the last.
             *(program, "serve", str(model.path), *args, *own),
         ),
-        slots=most,
+        slots=room.most,
         context_length=context_length or model.context_length or 0,
         cause=_cause,
         fatal=_fatal,
@@ -80,6 +81,7 @@ def vllm(
         pulse=read_vllm,
         grace=GRACE,
         slots_share_cache=True,
+        room=room,
         count=count_vllm,
         notes=beyond_own(model, context_length),
     )
@@ -101,10 +103,15 @@ def _defaults(model: ModelFile, slots: int | None, context_length: int | None, a
     return flags
 
 
-def _most_sequences(args: Sequence[str]) -> int:
-    """Requests at once, over all copies of the model where there are several."""
-    each = _whole(flag_value(args, "max-num-seqs")) or MOST_SEQUENCES
-    return each * (_whole(flag_value(args, "data-parallel-size")) or 1)
+def _room(args: Sequence[str]) -> Bounds:
+    """Requests at once, over all copies of the model where there are several.
+
+    How many vLLM runs by default depends on its version and on the GPU, and how many fit into its cache on their
+    lengths. So where nobody names a number, it is found from what vLLM says of its queue.
+    """
+    copies = _whole(flag_value(args, "data-parallel-size")) or 1
+    each = _whole(flag_value(args, "max-num-seqs"))
+    return Bounds((each or SURE_SEQUENCES) * copies, (each or MOST) * copies)
 
 
 def _whole(value: str | None) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from overnight.engine.child import Child, Ready
 from overnight.engine.probe import get_page, health_of
 from overnight.engine.pulse import Pulse
+from overnight.settings import LOAD_SECONDS
 
 WELL = 200
 
@@ -26,7 +27,9 @@ class Pace:
     still_within: float = 600.0
     """So long without a step, with requests to work on, counts as hung. One step of a long prompt on a slow processor
     takes minutes, and an engine given up too early would never get through it."""
-    load_within: float = 1_800.0
+    load_within: float = LOAD_SECONDS
+    """So long without reading anything counts as hung while it loads: nothing else tells from outside that it compiles
+    or waits for a network, which may take an hour."""
     grace: float | None = None
     """Between SIGTERM and SIGKILL; None: what the engine needs."""
     ran_well: float = 60.0
