@@ -88,6 +88,7 @@ class Worker:
         self._watch = Watch(self._held, clock)
         life.running = lambda: self._held.running
         life.running_of_closed = lambda: self._held.running_of_closed
+        life.waiting = lambda: self._held.waiting
         life.on_new_life.append(self._begin_anew)
         routes.on_change.append(self.wake)
         routes.load.on_end.append(self._take_slot_back)
