@@ -12,7 +12,7 @@ import pytest
 
 import overnight
 from tests.acceptance.test_guide_a import parsed, write
-from tests.acceptance.ways import CHAT, WAYS, Way, ended
+from tests.acceptance.ways import CHAT, PLAIN, WAYS, Way, ended
 from tests.process import Served, chat
 from tests.witness import Witness
 
@@ -132,10 +132,8 @@ def test_a_batch_has_24_hours_unless_it_says_otherwise(http: httpx.Client, way: 
     assert batch["expires_at"] - batch["created_at"] == 24 * 3600
 
 
-def test_the_defaults_of_the_pools_are_those_of_the_guide(service: Served, http: httpx.Client) -> None:
-    pool = http.get("/v1/pool/status").json()
-    with overnight.Client(service.url) as client:
-        assert client.pool_status().keys() == pool.keys()
+def test_the_defaults_of_the_pools_are_those_of_the_guide(way: Way) -> None:
+    pool = way.pool()
     assert pool.keys() >= {
         "intake_pool_size", "intake_pool_capacity", "scheduling_pool_active", "scheduling_pool_free",
         "scheduling_pool_capacity", "active_batches", "pool_mode",
@@ -145,9 +143,9 @@ def test_the_defaults_of_the_pools_are_those_of_the_guide(service: Served, http:
     assert pool["scheduling_pool_active"] + pool["scheduling_pool_free"] == 10_240
 
 
-def test_a_well_server_says_so(http: httpx.Client) -> None:
-    answer = http.get("/health")
-    assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})
+def test_a_well_server_says_so(service: Served) -> None:
+    answer = PLAIN(service.url).call("/health")
+    assert (answer.status, json.loads(answer.body)) == (200, {"status": "healthy"})
 
 
 def large(count: int) -> Iterator[bytes]:

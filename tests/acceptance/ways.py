@@ -241,8 +241,10 @@ class Official:
         self.sdk.close()
 
 
+PLAIN = Curl if shutil.which("curl") else Http
+"""`curl` where the machine has it; without it the same routes are called all the same."""
 WAYS: dict[str, Callable[[str], Way]] = {
-    "curl": Curl if shutil.which("curl") else Http,
+    "curl": PLAIN,
     "client": Ours,
     "sdk": Official,
 }
