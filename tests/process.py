@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,9 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import asyncpg
 import httpx
 
+from overnight.store.cluster import DATABASE, USER
 from overnight.store.embedded import is_running
+from overnight.store.folder import PORT, Folder
 
 START_WITHIN = 60.0
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -85,6 +89,19 @@ class Served:
         self.process.kill()
         self.process.wait(10)
         self.process = None
+
+    def sql(self, statement: str, *given: Any) -> str:
+        """Change what no call can in the embedded database, such as when a window closes; says what was done."""
+
+        async def change() -> str:
+            host = str(Folder(self.folder / "postgres").read_socket_directory())
+            connection = await asyncpg.connect(host=host, port=PORT, user=USER, database=DATABASE)
+            try:
+                return str(await connection.execute(statement, *given))
+            finally:
+                await connection.close()
+
+        return asyncio.run(change())
 
     def get(self, path: str) -> Any:
         """The JSON that a GET answers."""

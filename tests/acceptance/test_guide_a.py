@@ -154,19 +154,28 @@ INVALID: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", INVALID)
-def test_invalid_input_fails_the_batch_which_says_where(
-    http: httpx.Client, service: Served, tmp_path: Path, name: str
-) -> None:
-    line, code = INVALID[name]
-    with overnight.Client(service.url) as client:
-        file = client.upload_file(write(tmp_path, chat("good", "fine"), line))
-        batch = client.create_batch(file["id"])
-        with pytest.raises(overnight.client.BatchFailed) as raised:
-            client.wait_for_batch(batch["id"])
-    failed = raised.value.batch
+def test_invalid_input_fails_the_batch_whose_error_says_what_is_wrong_and_where(way: Way, tmp_path: Path) -> None:
+    lines = [line for line, _ in INVALID.values()]
+    failed = ended(way, way.create(way.upload(write(tmp_path, chat("good", "fine"), *lines))["id"]))
     assert failed["status"] == "failed"
-    assert [(e["code"], e["line"]) for e in failed["errors"]["data"]] == [(code, 2)]
+    assert [(e["code"], e["line"]) for e in failed["errors"]["data"]] == [
+        (code, number) for number, (_, code) in enumerate(INVALID.values(), 2)
+    ]
+    assert failed["error"]["code"] == "missing_required_parameter"
+    assert "custom_id" in failed["error"]["message"], "the message has the reason"
+    assert not any(failed.get(file) for file in ("output_file_id", "error_file_id")), "nothing of it has run"
+
+
+def test_a_batch_that_failed_is_raised_with_its_error(client: overnight.Client, tmp_path: Path) -> None:
+    with pytest.raises(overnight.client.BatchFailed, match="The method of 'a' must be 'POST'") as raised:
+        client.submit_batch(write(tmp_path, INVALID["another method"][0]))
+    assert raised.value.batch["error"]["code"] == "invalid_method"
+
+
+def test_a_batch_without_any_response_says_why_in_its_error(way: Way, tmp_path: Path) -> None:
+    done = ended(way, way.create(way.upload(write(tmp_path, chat("a", "[status 400] x")))["id"]))
+    assert done["error"]["code"] == "invalid_request"
+    assert "not answered" in done["error"]["message"]
 
 
 @pytest.mark.parametrize("url", [CHAT, "/v1/completions"])
@@ -252,13 +261,16 @@ def test_a_line_of_the_output_has_every_field(way: Way, tmp_path: Path) -> None:
     assert body["usage"].keys() >= {"prompt_tokens", "completion_tokens", "total_tokens"}
 
 
-def test_a_failed_request_has_its_error_in_place_of_a_response(client: overnight.Client, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    client.submit_batch(write(tmp_path, chat("request-5", "[status 400] x"), chat("ok", "fine x")), out)
-    found = parsed(out.read_bytes())
-    assert found["ok"]["error"] is None
-    assert found["request-5"]["response"] is None
-    assert found["request-5"]["error"].keys() >= {"code", "message"}
+def test_a_failed_request_has_its_error_in_place_of_a_response(way: Way, tmp_path: Path) -> None:
+    lines = [chat("request-5", "[status 400] x"), chat("ok", "fine x")]
+    done = ended(way, way.create(way.upload(write(tmp_path, *lines))["id"]))
+    assert (done["status"], done["request_counts"]) == ("completed", {"total": 2, "completed": 1, "failed": 1})
+    (good,) = parsed(way.content(done["output_file_id"])).values()
+    (bad,) = parsed(way.content(done["error_file_id"])).values()
+    assert (good["custom_id"], good["error"]) == ("ok", None)
+    assert (bad["custom_id"], bad["response"]) == ("request-5", None)
+    assert bad["error"]["code"] == "invalid_request"
+    assert "told to answer 400" in bad["error"]["message"]
 
 
 def test_results_are_found_by_custom_id_whatever_their_order(way: Way, tmp_path: Path) -> None:
@@ -286,20 +298,19 @@ def test_what_is_counted_as_completed_can_be_read_at_once(
 
 
 def test_results_can_be_read_while_they_come_and_are_the_file_in_the_end(
-    client: overnight.Client, service: Served, tmp_path: Path
+    way: Way, service: Served, tmp_path: Path
 ) -> None:
-    lines = [chat(f"r-{i}", f"[slow {i % 10 / 5}] tailed {i}") for i in range(40)]
-    batch = client.create_batch(client.upload_file(write(tmp_path, *lines))["id"])
+    lines = [chat(f"r-{i}", f"[slow {i % 10 / 7}] tailed {i}") for i in range(40)]
+    batch = way.create(way.upload(write(tmp_path, *lines))["id"])
     path = service.folder / "incremental" / f"{batch['id']}.jsonl"
     seen = [b""]
-    while client.get_batch(batch["id"])["status"] != "completed":
+    while way.get(batch["id"])["status"] != "completed":
         now = path.read_bytes() if path.exists() else b""
         assert now.startswith(seen[-1]), "it is appended to"
         assert now == b"" or now.endswith(b"\n"), "it holds whole lines"
         seen.append(now)
         time.sleep(0.05)
-    done = client.get_batch(batch["id"])
-    content = client.download_file_content(done["output_file_id"])
+    content = way.content(way.get(batch["id"])["output_file_id"])
     assert any(0 < len(now) < len(content) for now in seen), "some came before the others"
     deadline = time.monotonic() + 10
     while path.read_bytes() != content and time.monotonic() < deadline:

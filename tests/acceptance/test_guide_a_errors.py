@@ -8,19 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import openai
 import pytest
 
 import overnight
 from tests.acceptance.test_guide_a import parsed, write
-from tests.acceptance.ways import CHAT, WAYS, Way, ended
+from tests.acceptance.ways import CHAT, PLAIN, WAYS, Way, ended
 from tests.process import Served, chat
 from tests.witness import Witness
-
-ERRORS: dict[str, Callable[[BaseException], tuple[int, str | None]]] = {
-    "client": lambda e: (e.status, e.code) if isinstance(e, overnight.client.ApiError) else (0, None),
-    "sdk": lambda e: (e.status_code, e.code) if isinstance(e, openai.APIStatusError) else (0, None),
-}
 
 
 @pytest.fixture(params=WAYS)
@@ -36,9 +30,7 @@ def http(service: Served) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_an_unknown_file_is_400_and_an_unknown_batch_or_file_404(service: Served, name: str) -> None:
-    way = WAYS[name](service.url)
+def test_an_unknown_file_is_400_and_an_unknown_batch_or_file_404(way: Way) -> None:
     calls: list[tuple[Callable[[], object], tuple[int, str]]] = [
         (lambda: way.create("file-abc123"), (400, "file_not_found")),
         (lambda: way.get("batch_abc123"), (404, "batch_not_found")),
@@ -46,10 +38,23 @@ def test_an_unknown_file_is_400_and_an_unknown_batch_or_file_404(service: Served
         (lambda: way.content("file-output123"), (404, "file_not_found")),
     ]
     for call, expected in calls:
-        with pytest.raises((overnight.client.ApiError, openai.APIStatusError)) as raised:
-            call()
-        assert ERRORS[name](raised.value) == expected
-    way.close()
+        refused = way.refusal(call)
+        assert (refused.status, refused.code) == expected
+        assert refused.message
+
+
+def test_an_internal_error_is_500_and_nothing_has_changed_when_it_is_over(way: Way, service: Served) -> None:
+    batch = way.create(way.upload(write(service.folder, chat("a", "internal")))["id"])["id"]
+    name = "progress_of(bigint, bigint, text, timestamp)"
+    service.sql(f"ALTER FUNCTION {name} RENAME TO away")
+    try:
+        refused = way.refusal(lambda: way.get(batch))
+    finally:
+        service.sql(f"ALTER FUNCTION {name.replace('progress_of', 'away')} RENAME TO progress_of")
+    assert (refused.status, refused.code) == (500, "internal_error")
+    assert "req_" in refused.message, "it can be reported with its id"
+    assert "progress_of" not in refused.message
+    assert ended(way, way.get(batch))["status"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -68,14 +73,12 @@ def test_every_refusal_over_plain_http_has_one_shape(http: httpx.Client, method:
     assert response.json()["error"].keys() == {"message", "type", "param", "code"}
 
 
-def test_a_file_is_refused_while_a_batch_of_it_is_active_and_taken_again_afterwards(
-    service: Served, way: Way, http: httpx.Client, tmp_path: Path
-) -> None:
-    file = way.upload(write(tmp_path, chat("a", "[slow 1] active")))["id"]
+def test_a_file_is_refused_while_a_batch_of_it_is_active_and_taken_again_afterwards(way: Way, tmp_path: Path) -> None:
+    file = way.upload(write(tmp_path, chat("a", "[slow 0.3] active")))["id"]
     batch = way.create(file)
-    refused = http.post("/v1/batches", json={"input_file_id": file, "endpoint": CHAT})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "duplicate_batch")
-    assert batch["id"] in refused.json()["error"]["message"]
+    refused = way.refusal(lambda: way.create(file))
+    assert (refused.status, refused.code) == (400, "duplicate_batch")
+    assert batch["id"] in refused.message
     assert ended(way, batch)["status"] == "completed"
     again = way.create(file)
     assert again["id"] != batch["id"]
@@ -129,10 +132,8 @@ def test_a_batch_has_24_hours_unless_it_says_otherwise(http: httpx.Client, way: 
     assert batch["expires_at"] - batch["created_at"] == 24 * 3600
 
 
-def test_the_defaults_of_the_pools_are_those_of_the_guide(service: Served, http: httpx.Client) -> None:
-    pool = http.get("/v1/pool/status").json()
-    with overnight.Client(service.url) as client:
-        assert client.pool_status().keys() == pool.keys()
+def test_the_defaults_of_the_pools_are_those_of_the_guide(way: Way) -> None:
+    pool = way.pool()
     assert pool.keys() >= {
         "intake_pool_size", "intake_pool_capacity", "scheduling_pool_active", "scheduling_pool_free",
         "scheduling_pool_capacity", "active_batches", "pool_mode",
@@ -142,9 +143,48 @@ def test_the_defaults_of_the_pools_are_those_of_the_guide(service: Served, http:
     assert pool["scheduling_pool_active"] + pool["scheduling_pool_free"] == 10_240
 
 
-def test_a_well_server_says_so(http: httpx.Client) -> None:
-    answer = http.get("/health")
-    assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})
+def test_a_well_server_says_so(service: Served) -> None:
+    answer = PLAIN(service.url).call("/health")
+    assert (answer.status, json.loads(answer.body)) == (200, {"status": "healthy"})
+
+
+def large(count: int) -> Iterator[bytes]:
+    """A form that uploads a file of so many requests of about 100 KB, piece by piece."""
+    head = 'Content-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--cut\r\n'
+    yield f'--cut\r\n{head}Content-Disposition: form-data; name="file"; filename="large.jsonl"\r\n\r\n'.encode()
+    for number in range(count):
+        yield json.dumps(chat(f"r-{number}", "word " * 20_000)).encode() + b"\n"
+    yield b"\r\n--cut--\r\n"
+
+
+def send(http: httpx.Client, form: Iterator[bytes]) -> None:
+    answer = http.post("/v1/files", content=form, headers={"Content-Type": "multipart/form-data; boundary=cut"})
+    assert answer.status_code == 200, answer.text
+
+
+def test_health_is_answered_while_a_large_upload_comes_slowly(http: httpx.Client, service: Served) -> None:
+    """The next piece is sent when the call has its answer: a server that reads first never gets that far."""
+    with overnight.Client(service.url) as client:
+
+        def asking() -> Iterator[bytes]:
+            for number, piece in enumerate(large(200)):
+                yield piece
+                if number % 10 == 0:
+                    assert client.health_check()
+
+        send(http, asking())
+
+
+def test_health_is_answered_while_a_large_upload_comes_fast(http: httpx.Client, service: Served) -> None:
+    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=service.url, trust_env=False) as other:
+        upload = pool.submit(send, http, large(400))
+        answers = []
+        while not upload.done():
+            answers.append(other.get("/health").status_code)
+        upload.result()
+    *meanwhile, _last = answers
+    assert len(meanwhile) >= 5
+    assert set(meanwhile) == {200}
 
 
 def test_batches_of_several_callers_do_not_mix(service: Served, tmp_path: Path) -> None:

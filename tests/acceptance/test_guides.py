@@ -22,6 +22,7 @@ import overnight
 from overnight import server
 from overnight.cli.app import app
 from overnight.domain import events
+from overnight.domain.limits import ALMOST_FULL
 from tests import guides
 from tests.acceptance import node_sdk
 from tests.process import Served, chat
@@ -156,6 +157,22 @@ def test_every_metric_that_is_named_is_shown(service: Served) -> None:
     assert len(named) >= 5
     assert named - shown == set()
     assert set(re.findall(r"`(overnight_\w+)`", ALERTS.read_text("utf-8"))) - shown == set()
+
+
+def test_the_alert_for_a_filling_queue_comes_at_four_fifths_before_large_batches_are_refused() -> None:
+    (rule,) = [rule for rule in rules() if rule["alert"] == "OvernightIntakeFilling"]
+    size, capacity = "max(overnight_intake_pool_size)", "max(overnight_intake_pool_capacity)"
+    ratio, _, threshold = rule["expr"].partition(" > ")
+    assert ratio == f"{size} / {capacity}"
+    assert float(threshold) == 0.8 < ALMOST_FULL
+    assert f"over {float(threshold)} of capacity" in ALERTS.read_text("utf-8")
+    assert f"Over {float(threshold):.0%}".replace("%", " %") in rule["annotations"]["summary"]
+
+
+def test_the_alert_for_a_queue_that_nothing_runs_of_needs_both() -> None:
+    (rule,) = [rule for rule in rules() if rule["alert"] == "OvernightWorkWaitsAndNothingRuns"]
+    waits, runs = "max(overnight_intake_pool_size) > 0", "max(overnight_scheduling_pool_active) == 0"
+    assert rule["expr"] == f"{waits} and {runs}"
 
 
 def test_every_event_that_is_named_can_be_told() -> None:

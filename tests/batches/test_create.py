@@ -14,6 +14,7 @@ import pytest
 from overnight.batches import create as creating
 from overnight.batches import find
 from overnight.batches.cancel import cancel
+from overnight.batches.pool import pool_status
 from overnight.batches.request import NewBatch
 from overnight.batches.shape import BatchView
 from overnight.domain.errors import CapacityExceeded, DuplicateBatch, FileNotUsable
@@ -22,6 +23,7 @@ from overnight.files.delete import delete
 from overnight.files.shape import StoredFile
 from overnight.store import batches
 from overnight.store.pool import Session, Store
+from overnight.upkeep.validate import Validate
 from tests.batches.factory import CHAT, Factory, lines
 
 
@@ -148,6 +150,32 @@ async def test_the_queue_is_never_filled_beyond_its_capacity(make: Factory) -> N
     assert len(refused) == 3
     assert {(e.status, e.code, e.retry_after) for e in refused} == {(429, "capacity_exceeded", 30)}
     assert await make.value("SELECT sum(total) FROM batch") == 45
+
+
+async def test_creates_at_once_fill_exactly_what_the_pool_shows_to_be_free(make: Factory) -> None:
+    """What runs is in no queue: 20 accepted of which 12 run leave room for 42 of 50."""
+    make.limits = dataclasses.replace(make.limits, intake=50)
+    await make.running(lines(20))
+    await make.run("UPDATE beat SET slots = 12, running = 12")
+    before = await pool_status(make.store, make.limits)
+    assert before["intake_pool_size"] == 8
+    files = [await make.file(lines(6)) for _ in range(9)]
+    came = await asyncio.gather(*(create(make, file) for file in files), return_exceptions=True)
+    assert sum(isinstance(batch, BatchView) for batch in came) == 7
+    assert sum(isinstance(e, CapacityExceeded) for e in came) == 2
+    assert (await pool_status(make.store, make.limits))["intake_pool_size"] == 50
+
+
+async def test_a_batch_that_was_taken_keeps_its_room_while_others_fill_the_queue(make: Factory) -> None:
+    make.limits = dataclasses.replace(make.limits, intake=10)
+    first = await create(make, await make.file(lines(6)))
+    await create(make, await make.file(lines(4)))
+    with pytest.raises(CapacityExceeded):
+        await create(make, await make.file(lines(1)))
+    make.limits = dataclasses.replace(make.limits, intake=1)
+    while await Validate(make.deps).round():
+        pass
+    assert (await make.look(first)).status == Status.IN_PROGRESS
 
 
 async def test_a_refused_create_leaves_nothing(make: Factory) -> None:

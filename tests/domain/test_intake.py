@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from overnight.domain.intake import has_room
+from overnight.domain.intake import has_room, waiting
 
 
 @pytest.mark.parametrize(
-    ("waiting", "more", "fits"),
+    ("queued", "more", "fits"),
     [
         (0, 1_000, True),
         (0, 1_001, False),
@@ -22,5 +22,12 @@ from overnight.domain.intake import has_room
         (1_000, 0, True),
     ],
 )
-def test_above_nine_tenths_only_a_hundredth_gets_in(waiting: int, more: int, fits: bool) -> None:
-    assert has_room(waiting, more, 1_000) is fits
+def test_above_nine_tenths_only_a_hundredth_gets_in(queued: int, more: int, fits: bool) -> None:
+    assert has_room(queued, more, 1_000) is fits
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "running", "ending", "expected"), [(9, 0, 0, 9), (9, 4, 0, 5), (9, 4, 3, 8), (3, 4, 0, 0)]
+)
+def test_what_runs_does_not_wait(unanswered: int, running: int, ending: int, expected: int) -> None:
+    assert waiting(unanswered, running, ending) == expected

@@ -18,7 +18,7 @@ from overnight.store.life import Life
 from overnight.store.pool import Session, Store
 from overnight.store.statements import Statement, load
 
-_SQL = load("batch")
+_SQL = load("batch") | load("intake")
 
 
 class Rows:
@@ -216,7 +216,7 @@ WALKS: list[tuple[str, dict[str, Any], str]] = [
     ("claim_finalizing", {"worker": 1, "only": None, "skipped": []}, "batch_unfinished"),
     ("finalize_if_over", {"worker": 1, "only": None, "skipped": []}, "batch_unfinished"),
     ("close_if_window_ended", {"only": None}, "batch_unfinished"),
-    ("count_unanswered", {}, "batch_unfinished"),
+    ("measure_work", {"fresh": timedelta(seconds=5)}, "batch_unfinished"),
     ("measure_owner", {"owner": 1}, "batch_unfinished"),
     ("measure_pool", {"fresh": timedelta(seconds=5)}, "batch_unfinished"),
     ("measure_progress", {"batches": [1, 2]}, "batch_unfinished"),

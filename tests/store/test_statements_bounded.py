@@ -15,7 +15,7 @@ _OPTIONAL = re.compile(r"\(\$\d+::bigint\[\] IS NULL OR (?:\w+\.)?no = ANY \(\$\
 _VALUES = re.compile(r"^INSERT INTO [^;]*\bVALUES \(", re.DOTALL)
 
 UNBOUNDED = {
-    "count_unanswered": "sums up the unfinished batches, whose number intake and limits bound",
+    "measure_work": "sums up the unfinished batches, whose number intake and limits bound",
     "serialise_creates": "a lock",
     "read_clock": "no table",
     "open_day_ahead": "the tables of one day",

@@ -17,6 +17,8 @@ NAMES = ("intake_pool_size", "scheduling_pool_active", "scheduling_pool_free", "
 END = "UPDATE batch SET status = 'cancelling', cancelling_at = now(), ends_as = 'cancelled' WHERE no = $1"
 PAUSE = 'UPDATE batch SET paused = \'{"reason": "user"}\' WHERE no = $1'
 
+CREATED = "UPDATE batch SET created_at = now() - make_interval(mins => $2) WHERE no = $1"
+
 
 async def some_badly(asked: Asked) -> Say:
     """Answer those badly of which the name begins with `bad`."""
@@ -29,6 +31,12 @@ async def pool(store: Store, *rigs: Rig) -> tuple[Any, ...]:
         await rig.life.beat()
     status = await pool_status(store, Limits())
     return tuple(status[name] for name in NAMES)
+
+
+async def waited(store: Store, rig: Rig) -> Any:
+    """Seconds for which the oldest request has waited, after a heartbeat."""
+    await rig.life.beat()
+    return (await pool_status(store, Limits()))["oldest_waiting_seconds"]
 
 
 async def answered(rig: Rig, store: Store, count: int) -> None:
@@ -86,3 +94,27 @@ async def test_what_runs_of_a_paused_batch_is_not_taken_for_waiting(store: Store
         await rig.until(lambda: rig.worker.running == 0)
         await rig.until(lambda: rig.worker.is_idle)
         assert await pool(store, rig) == (6, 0, 4, 1)
+
+
+async def test_how_long_the_oldest_has_waited_is_known_while_a_worker_holds_all_that_waits(
+    store: Store, upstream: Upstream
+) -> None:
+    upstream.script = turnstile = Turnstile(some_badly)
+    async with rigged(store, upstream, slots=4) as rig:
+        for minutes in (9, 2):
+            batch = await add_batch(store, [request(f"r{minutes}-{i}") for i in range(3)])
+            await value(store, CREATED, batch, minutes)
+        await rig.until(lambda: rig.worker.running == 4)
+        assert not await value(store, "SELECT count(*) FROM block WHERE state = 'ready'")
+        assert 120 <= await waited(store, rig) < 540, "the first three run, and one of the second batch"
+
+        await value(store, PAUSE, batch)
+        rig.worker.wake()
+        await rig.worker.round()
+        assert 120 <= await waited(store, rig) < 540, "two of it are left to others, when the one that runs has ended"
+
+        await value(store, END, batch)
+        assert await waited(store, rig) is None
+        turnstile.let_pass(4)
+        await rig.finish()
+        assert await waited(store, rig) is None

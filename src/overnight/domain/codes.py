@@ -19,7 +19,6 @@ PROBLEMS: dict[str, str] = {
     "empty_file": "The file holds no request.",
     "too_many_requests": "The batch holds more requests than one batch may.",
     "batch_route_unavailable": "The model has no route that batches may use.",
-    "capacity_exceeded": "The queue filled up while the file was read.",
     "file_not_found": "The input file was deleted or expired before it was read.",
 }
 """Code of a batch's `errors` entry → what it means."""

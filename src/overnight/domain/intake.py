@@ -1,8 +1,17 @@
-"""Whether the queue has room for another batch."""
+"""What waits in the queue, and whether it has room for another batch."""
 
 from __future__ import annotations
 
 from overnight.domain.limits import ALMOST_FULL, SMALL
+
+
+def waiting(unanswered: int, running: int, ending: int) -> int:
+    """How many requests wait: those of batches that may start more, less what runs of these.
+
+    `running` counts the requests of all batches, `ending` those of batches that start nothing more, which are not among
+    the unanswered ones. Workers tell both with their heartbeats, so they may be more than there are for a moment.
+    """
+    return max(unanswered - (running - ending), 0)
 
 
 def has_room(waiting: int, more: int, capacity: int) -> bool:

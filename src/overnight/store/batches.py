@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from overnight.domain import ids
-from overnight.store.life import MAY_START_WITHIN
 from overnight.store.pool import Row, Session, Store
 from overnight.store.statements import load
 
@@ -28,14 +27,6 @@ NEWEST = 2**63 - 1
 async def serialise_creates(session: Session) -> None:
     """Let no other create count or add before this transaction ends."""
     await session.run(_SQL["serialise_creates"])
-
-
-async def count_unanswered(session: Session) -> int:
-    """Requests accepted and not yet answered, over all batches whose requests may still start."""
-    row = await session.row(_SQL["count_unanswered"])
-    assert row is not None
-    count: int = row["requests"]
-    return count
 
 
 async def measure_owner(session: Session, owner: int) -> tuple[int, int]:
@@ -177,11 +168,6 @@ async def measure_progress(session: Session, batches: Sequence[int]) -> dict[int
     if not batches:
         return {}
     return {row["no"]: row for row in await session.rows(_SQL["measure_progress"], batches=list(batches))}
-
-
-async def measure_pool(store: Store) -> Row:
-    """What waits and what runs in the whole deployment."""
-    return await store.row(_SQL["measure_pool"], fresh=timedelta(seconds=MAY_START_WITHIN))
 
 
 async def cancel_if_unfinished(session: Session, owner: int, batch: int) -> bool:

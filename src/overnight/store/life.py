@@ -57,6 +57,8 @@ class Life:
         self.running: Callable[[], int] = lambda: 0
         self.running_of_closed: Callable[[], dict[int, int]] = dict
         """By number of the batch, of those that start nothing more here."""
+        self.waiting: Callable[[], list[int]] = list
+        """Batches of which requests are held that do not run; of those that may start more here the oldest."""
         self.capped: Callable[[], bool] = lambda: False
         """Whether models have a cap, so that nothing of them starts here without a grant."""
         self.began_capped = False
@@ -105,6 +107,7 @@ class Life:
             running=self.running(),
             closed=list(closed),
             running_of_closed=list(closed.values()),
+            waiting=self.waiting(),
         )
         if row is None:
             await self.reborn(no)

@@ -165,6 +165,12 @@ class Batch:
         return not self.closed and (self.closes is None or now < self.closes)
 
     @property
+    def has_more_than_runs(self) -> bool:
+        """Requests of its blocks are not answered and neither written down nor running."""
+        in_flight = sum(source.in_flight for source in self.sources.values())
+        return self.unanswered > in_flight or not all(block.whole for block in self.blocks)
+
+    @property
     def is_full(self) -> bool:
         """It stores no more responses."""
         return self.results_left is not None and self.results_left <= 0

@@ -138,6 +138,17 @@ class Held:
         closed = [batch for batch in self.batches.values() if batch.closed]
         return {batch.no: sum(source.in_flight for source in batch.sources.values()) for batch in closed}
 
+    @property
+    def waiting(self) -> list[int]:
+        """Batches of which a request is held or left to others that does not run: the oldest that may start more here,
+        and all that may not, since these may only be paused.
+        """
+        written = {request.block.source.batch.no for flow in self.flows.values() for request in flow.reserve}
+        found = [batch for batch in self.batches.values() if batch.no in written or batch.has_more_than_runs]
+        oldest = min((batch.no for batch in found if not batch.closed), default=None)
+        closed = [batch.no for batch in found if batch.closed]
+        return closed if oldest is None else [oldest, *closed]
+
     def note_start(self, model: str, count: int) -> None:
         """So many more requests of a model run."""
         self.running += count

@@ -86,9 +86,7 @@ class Worker:
         self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._endings.give_up)
         self._attempts = Attempts(self._held, limits, self._grants, self._recorder)
         self._watch = Watch(self._held, clock)
-        life.running = lambda: self._held.running
-        life.running_of_closed = lambda: self._held.running_of_closed
-        life.on_new_life.append(self._begin_anew)
+        self._follow(life)
         routes.on_change.append(self.wake)
         routes.load.on_end.append(self._take_slot_back)
 
@@ -210,6 +208,13 @@ class Worker:
         """Let the grace of a stop end now."""
         self._ends = monotonic()
         self.bell.ring()
+
+    def _follow(self, life: Life) -> None:
+        """Let its heartbeats tell what is held."""
+        life.running = lambda: self._held.running
+        life.running_of_closed = lambda: self._held.running_of_closed
+        life.waiting = lambda: self._held.waiting
+        life.on_new_life.append(self._begin_anew)
 
     async def _take_steps(self, session: Session) -> bool:
         if self._connection.is_new:

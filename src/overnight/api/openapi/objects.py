@@ -136,13 +136,15 @@ _MODEL = record(
 _POOL = record(
     {
         "intake_pool_size": whole("Requests accepted and not yet running."),
-        "intake_pool_capacity": whole("The most requests that may be accepted and not yet answered."),
+        "intake_pool_capacity": whole("The most requests that may be accepted and not yet running."),
         "scheduling_pool_active": whole("Requests running."),
         "scheduling_pool_free": whole("Requests that could run besides."),
         "scheduling_pool_capacity": whole("The most requests that may run at once."),
         "active_batches": whole("Batches that have not ended."),
         "pool_mode": always(True),
-        "oldest_waiting_seconds": nullable(number("How long the oldest waiting request has waited.")),
+        "oldest_waiting_seconds": nullable(
+            number("Since the batch of the oldest request that waits was created; null where none waits.")
+        ),
     },
     "How full the whole deployment is.",
 )

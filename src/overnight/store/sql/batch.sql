@@ -8,15 +8,9 @@
 SELECT pg_advisory_xact_lock(hashtext('overnight.create_batch')),
     set_config('idle_in_transaction_session_timeout', '5s', true);
 
--- name: count_unanswered
--- Requests accepted and not yet answered, over all batches whose requests may still start.
-SELECT coalesce(sum(total - completed - failed - cancelled), 0)::bigint AS requests
-FROM batch
-WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
-    AND ends_as IS NULL;
-
 -- name: measure_owner
--- What an owner has that is not finished: batches, and requests accepted and not yet answered, as above.
+-- What an owner has that is not finished: batches, and requests accepted and not yet answered of those that may start
+-- more.
 SELECT count(*) AS batches,
     coalesce(sum(total - completed - failed - cancelled) FILTER (WHERE ends_as IS NULL), 0)::bigint AS requests
 FROM batch
@@ -122,34 +116,6 @@ SELECT b.no, b.paused IS NOT NULL AS is_paused,
 FROM batch b
 CROSS JOIN LATERAL progress_of(b.no, b.owner, b.model, b.due) AS p
 WHERE b.no = ANY (:batches::bigint[]);
-
--- name: measure_pool
--- The whole deployment: what waits and what runs. A worker's numbers are at most one heartbeat old; one that may start
--- nothing, since its heartbeat is older than :fresh, may be gone, and what it ran waits for others.
-SELECT work.unanswered, work.batches, fleet.running, fleet.ending, fleet.slots,
-    extract(epoch FROM now() - waiting.since)::float8 AS oldest_waiting_seconds
-FROM (
-    SELECT count(*) AS batches,
-        coalesce(sum(total - completed - failed - cancelled) FILTER (WHERE ends_as IS NULL), 0)::bigint AS unanswered
-    FROM batch
-    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
-) AS work
-CROSS JOIN (
-    SELECT coalesce(sum(b.running), 0)::bigint AS running, coalesce(sum(b.ending), 0)::bigint AS ending,
-        coalesce(sum(b.slots), 0)::bigint AS slots
-    FROM beat b JOIN worker w ON w.no = b.worker
-    WHERE w.dead_at IS NULL AND b.at >= now() - :fresh::interval
-) AS fleet
-LEFT JOIN (
-    SELECT o.created_at AS since
-    FROM batch o
-    WHERE o.status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
-        AND o.ends_as IS NULL
-        AND (o.status = 'validating'
-            OR EXISTS (SELECT FROM block k WHERE k.batch = o.no AND k.state = 'ready'))
-    ORDER BY o.no
-    LIMIT 1
-) AS waiting ON true;
 
 -- name: claim_validating
 -- The oldest batch that nobody checks, or that this worker left in the middle. Where no model is served a batch

@@ -15,13 +15,15 @@ WHERE no = :worker AND dead_at IS NULL
 FOR SHARE;
 
 -- name: beat_if_alive
--- No row back: this worker was declared dead. Of its batches that start nothing more here those may only be paused.
+-- No row back: this worker was declared dead. Of its batches that start nothing more here some may only be paused.
 UPDATE beat b
 SET at = now(), running = :running, ending = (
     SELECT coalesce(sum(r.running), 0)
     FROM unnest(:closed::bigint[], :running_of_closed::integer[]) AS r (batch, running)
     JOIN batch e ON e.no = r.batch
     WHERE e.ends_as IS NOT NULL
+), waiting = (
+    SELECT min(e.no) FROM batch e WHERE e.no = ANY (:waiting::bigint[]) AND e.ends_as IS NULL
 )
 FROM worker w
 WHERE b.worker = :worker AND w.no = b.worker AND w.dead_at IS NULL
