@@ -12,6 +12,8 @@ from tests.faults.stage import Stage
 
 FOUND_DEAD_WITHIN = 5.0
 """Seconds after which, at the latest, somebody has seen that a heartbeat is too old."""
+SEALED_WITHIN = 4.0
+"""Seconds in which small batches end."""
 
 
 async def kill_a_worker(run: Run) -> None:
@@ -77,6 +79,31 @@ async def die_at_the_commit(run: Run) -> None:
         await run.stage.start("a")
         # The caller calls again under the same key: there is one batch in the end.
         await creating
+
+
+async def die_at_a_seal(run: Run) -> None:
+    """kill -9 of a process that seals, at any statement of that: so many small batches that some end all the time."""
+    stage = run.stage
+    for _ in range(run.chance.randint(2, 4)):
+        process = run.chance.choice([process for process in stage.processes.values() if "upkeep" in process.parts])
+        struck = asyncio.Event()
+
+        def strike(name: str = process.name, struck: asyncio.Event = struck) -> None:
+            stage.kill(name)
+            struck.set()
+
+        async with asyncio.TaskGroup() as group:
+            process.wire.strike(run.chance.randint(1, 40), strike)
+            for _ in range(run.chance.randint(8, 16)):
+                group.create_task(stage.submit(run.chance.randint(1, 4)))
+            try:
+                async with asyncio.timeout(SEALED_WITHIN):
+                    await struck.wait()
+            except TimeoutError:
+                # Others had sealed them all before.
+                process.wire.strike(0, lambda: None)
+            if process.running is None:
+                await stage.start(process.name)
 
 
 async def two_deaths_in_a_row(run: Run) -> None:
@@ -164,6 +191,7 @@ ALL = (
     kill_all_workers,
     kill_the_api,
     die_at_the_commit,
+    die_at_a_seal,
     two_deaths_in_a_row,
     freeze,
     freeze_for_a_moment,
