@@ -1,8 +1,7 @@
-"""One request that the local engine dies of each time, in a deployment of its own: a real process, a real supervisor."""
+"""One request that the local engine dies of each time: a deployment of its own, with a real process and supervisor."""
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 

@@ -13,13 +13,13 @@ MOST_TO_DATABASE = 18
 """Connections: 16 of a pool, the worker's own and the one that listens."""
 MOST_TO_SERVER = 17
 """Connections that are kept for the next requests, as many as run at once, and one that asks for its models."""
-MORE_FILES = 3
+MORE_FILES = 2
 """Open files beyond those of the beginning that are no connections to either: a caller's that has just gone."""
-MORE_TASKS = 4
+MORE_TASKS = 3
 """Tasks beyond those of the beginning: of a caller that has just gone, and of a look under way."""
 MORE_THREADS = 8
 """Threads beyond those of the beginning: those that hash and unpack are started when they are first needed."""
-MORE_MEMORY = 60
+MORE_MEMORY = 40
 """MiB beyond those of the beginning: of what requests and answers took, the allocator keeps some."""
 
 
