@@ -47,7 +47,7 @@ async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
             found += [
                 *_against_answer(sends, answer, senders),
                 *miscounted(answer, tries[line], sends, senders),
-                *(unjustified(stage, job, answer, tries[line], sends) if answer["kind"] != 0 else ()),
+                *(unjustified(stage, job, answer, tries[line], sends, senders) if answer["kind"] != 0 else ()),
             ]
         problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
     problems += _after_the_end(stage, job, tries)

@@ -75,7 +75,9 @@ def miscounted(answer: Any, tries: Tries, sends: list[Send], senders: Senders) -
             )
 
 
-def unjustified(stage: Stage, job: Job, answer: Any, tries: Tries, sends: list[Send]) -> Iterator[str]:
+def unjustified(
+    stage: Stage, job: Job, answer: Any, tries: Tries, sends: list[Send], senders: Senders
+) -> Iterator[str]:
     """An error needs its reason: the server's refusal, an end of the batch, or losses as of a deadly request."""
     code = answer["code"]
     counted = [call["code"] for call in tries.calls if call["counted"]]
@@ -90,8 +92,9 @@ def unjustified(stage: Stage, job: Job, answer: Any, tries: Tries, sends: list[S
     if job.expires_at is not None and counted and counted[-1] == code:
         yield from _unsaid(stage, code, tries, sends)
         return
-    if code != "upstream_error" or _losses(tries) < DEADLY:
-        yield f"answered {code} after {_losses(tries)} losses, and nothing else was said that is no other try's matter"
+    losses = _losses(tries, senders)
+    if code != "upstream_error" or losses < DEADLY:
+        yield f"answered {code} though the server had not said so for good, after {losses} losses"
 
 
 def _unsaid(stage: Stage, code: str, tries: Tries, sends: list[Send]) -> Iterator[str]:
@@ -107,11 +110,8 @@ def _code_of(send: Send) -> str:
     return _CODES.get(send.status or 0, "upstream_error")
 
 
-def _losses(tries: Tries) -> int:
-    """How many of its tries came to nothing that is known; each was the last of its worker."""
+def _losses(tries: Tries, senders: Senders) -> int:
+    """How many of its tries came to nothing that is known because their workers died, who have one such at most."""
+    written = Counter(worker for _, worker in tries.written)
     known = Counter(call["worker"] for call in tries.calls)
-    return len({worker for _, worker in tries.written if known[worker] < _count(tries, worker)})
-
-
-def _count(tries: Tries, worker: int) -> int:
-    return sum(by == worker for _, by in tries.written)
+    return sum(known[worker] < count and senders.is_dead(worker) for worker, count in written.items())
