@@ -11,7 +11,7 @@ from typing import Any
 from overnight.domain import ids
 from tests.faults.job import Job
 from tests.faults.recorder import Outcome
-from tests.faults.sending import Record, check_sends, sent_late
+from tests.faults.sending import Record, check_sends, check_unmade
 from tests.faults.stage import Stage
 from tests.faults.uses import too_much, used
 from tests.upkeep.orphans import _RULES, _found
@@ -68,7 +68,7 @@ async def check(stage: Stage) -> None:
 async def _check_job(stage: Stage, job: Job) -> list[str]:
     rows = await stage.sql("SELECT * FROM batch WHERE id = $1", ids.read(ids.BATCH, job.batch or ""))
     if not rows:
-        return _check_unmade(stage, job)
+        return await check_unmade(stage, job)
     row = rows[0]
     if job.bad is not None:
         return _check_whole(stage, job, row, ("failed", 0, 0))
@@ -84,15 +84,6 @@ async def _check_job(stage: Stage, job: Job) -> list[str]:
     problems += await check_sends(stage, job, Record(row, answers))
     problems += await _check_files(stage, job, answers)
     return problems
-
-
-def _check_unmade(stage: Stage, job: Job) -> list[str]:
-    """A batch that was deleted, or never was."""
-    sent = stage.recorder.of(job.names)
-    if job.deleted_at is None:
-        return [f"{len(sent)} requests were sent of a batch that was refused"] if sent else []
-    late = sent_late(stage, job, job.stopped_at or job.deleted_at, told=True)
-    return [f"{len(late)} requests were sent long after the batch was deleted"] if late else []
 
 
 def _over_cap(stage: Stage) -> list[str]:

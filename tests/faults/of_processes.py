@@ -86,24 +86,41 @@ async def die_at_a_seal(run: Run) -> None:
     stage = run.stage
     for _ in range(run.chance.randint(2, 4)):
         process = run.chance.choice([process for process in stage.processes.values() if "upkeep" in process.parts])
+        await _begin_many(run)
         struck = asyncio.Event()
 
         def strike(name: str = process.name, struck: asyncio.Event = struck) -> None:
             stage.kill(name)
             struck.set()
 
-        async with asyncio.TaskGroup() as group:
-            process.wire.strike(run.chance.randint(1, 40), strike)
-            for _ in range(run.chance.randint(8, 16)):
-                group.create_task(stage.submit(run.chance.randint(1, 4)))
-            try:
-                async with asyncio.timeout(SEALED_WITHIN):
-                    await struck.wait()
-            except TimeoutError:
-                # Others had sealed them all before.
-                process.wire.strike(0, lambda: None)
-            if process.running is None:
-                await stage.start(process.name)
+        process.wire.strike(run.chance.randint(1, 30), strike)
+        try:
+            async with asyncio.timeout(SEALED_WITHIN):
+                await struck.wait()
+        except TimeoutError:
+            # Others had sealed them all before.
+            process.wire.strike(0, lambda: None)
+        if process.running is None:
+            await stage.start(process.name)
+
+
+async def _begin_many(run: Run) -> None:
+    """Hand over small batches that are all checked before most of them end: what is fenced from then on are seals."""
+    stage = run.stage
+    jobs = [stage.plan(run.chance.randint(1, 4), "file") for _ in range(run.chance.randint(8, 16))]
+    for job in jobs:
+        stage.recorder.later |= set(job.names)
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(stage.caller.create(job))
+    names = [ids.read(ids.BATCH, job.batch or "") for job in jobs]
+    try:
+        async with asyncio.timeout(SEALED_WITHIN):
+            while await stage.value("SELECT count(*) FROM batch WHERE id = ANY ($1) AND status = 'validating'", names):
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        # Whoever was to check them is away for another reason.
+        return
 
 
 async def two_deaths_in_a_row(run: Run) -> None:
@@ -168,6 +185,8 @@ async def poison(run: Run) -> None:
     sends = stage.recorder.sends[name]
     assert all(send.outcome is Outcome.GONE for send in sends), sends
     assert len(sends) <= 4, f"a request that kills its workers was sent {len(sends)} times"
+    beside = [send.name for send in stage.recorder.beside(sends[-1])]
+    assert not beside, f"the last time it ran, others ran in the same process: {beside}"
     codes = await stage.sql(
         """SELECT line, code FROM answer JOIN batch ON batch.no = answer.batch
         WHERE batch.id = $1 AND code IS NOT NULL""",

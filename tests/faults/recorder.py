@@ -76,6 +76,8 @@ class Recorder:
         """Names that fail when they arrive first."""
         self.refused: set[str] = set()
         """Names that are always answered with a 400."""
+        self.later: set[str] = set()
+        """Names that take up to a second more."""
         self.deadly: dict[str, Callable[[str], None]] = {}
         """Names whose arrival calls this with the process that sent them; they get no reply."""
         self.pids: dict[str, int] = {}
@@ -135,6 +137,11 @@ class Recorder:
         """All arrivals of these names."""
         return [send for name in names for send in self.sends.get(name, [])]
 
+    def beside(self, send: Send) -> list[Send]:
+        """Other requests of the same process that were open when this one arrived."""
+        of_process = (o for sends in self.sends.values() for o in sends if o.pid == send.pid and o is not send)
+        return [other for other in of_process if other.at <= send.at < (other.ended or float("inf"))]
+
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         try:
@@ -191,7 +198,8 @@ class Recorder:
         if send.name in self.deadly:
             self.deadly[send.name](send.process)
             return False
-        if not await _stays(reader, self.chance.uniform(*self.pace)):
+        more = self.chance.uniform(0.3, 1.0) if send.name in self.later else 0.0
+        if not await _stays(reader, self.chance.uniform(*self.pace) + more):
             return False
         number = len(self.sends[send.name])
         if send.name in self.once and number == 1:

@@ -55,6 +55,24 @@ async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
     return problems
 
 
+async def check_unmade(stage: Stage, job: Job) -> list[str]:
+    """The same of a batch that was refused or deleted: of that nothing is written any more."""
+    sent = stage.recorder.of(job.names)
+    if job.deleted_at is None:
+        return [f"{len(sent)} requests were sent of a batch that was refused"] if sent else []
+    senders = await senders_of(stage)
+    problems = []
+    for name in job.names:
+        sends = sorted(stage.recorder.sends.get(name, []), key=lambda send: send.at)
+        found = [*_needless(sends, senders), *_given_up(sends, senders)]
+        problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
+    late = sent_late(stage, job, job.stopped_at or job.deleted_at, told=job.stopped_at != job.expires_at)
+    return [
+        *problems,
+        *([f"{len(late)} requests were sent after the batch was deleted: {_show(late[0])}"] if late else []),
+    ]
+
+
 def sent_late(stage: Stage, job: Job, at: float, *, told: bool, until: float = float("inf")) -> list[Send]:
     """What was sent of a batch that had to start nothing more from a moment on, in which that was acknowledged.
 
