@@ -245,9 +245,11 @@ async def _stays(reader: asyncio.StreamReader, seconds: float) -> bool:
 
 def _has_left(writer: asyncio.StreamWriter) -> bool:
     """Whether the other end of a connection is closed, which the loop may not have got round to yet."""
+    if writer.transport.is_closing():
+        return True
     poll = select.poll()
     poll.register(writer.get_extra_info("socket").fileno(), getattr(select, "POLLRDHUP", 0))
-    return writer.transport.is_closing() or bool(poll.poll(0))
+    return bool(poll.poll(0))
 
 
 def _error(message: str) -> dict[str, object]:

@@ -15,11 +15,11 @@ MOST_TO_SERVER = 17
 """Connections that are kept for the next requests, as many as run at once, and one that asks for its models."""
 MORE_FILES = 2
 """Open files beyond those of the beginning that are no connections to either: a caller's that has just gone."""
-MORE_TASKS = 3
+MORE_TASKS = 2
 """Tasks beyond those of the beginning: of a caller that has just gone, and of a look under way."""
 MORE_THREADS = 8
 """Threads beyond those of the beginning: those that hash and unpack are started when they are first needed."""
-MORE_MEMORY = 40
+MORE_MEMORY = 30
 """MiB beyond those of the beginning: of what requests and answers took, the allocator keeps some."""
 
 
