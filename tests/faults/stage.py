@@ -21,7 +21,7 @@ from tests.faults.launch import DEAD_AFTER
 from tests.faults.process import Process
 from tests.faults.recorder import Recorder
 from tests.faults.spans import Spans
-from tests.faults.uses import Uses, used
+from tests.faults.uses import Uses, used_at_rest
 from tests.faults.watcher import Watcher
 from tests.faults.wire import State, Wire
 
@@ -34,6 +34,7 @@ LAYOUTS = (
 SETTINGS = {"shared_buffers": "32MB", "max_connections": "100", "fsync": "off"}
 """A process that is killed loses nothing that it gave to the kernel; only a machine that dies would."""
 ON_A_SMALL_DISK = {"max_wal_size": "32MB", "min_wal_size": "32MB"}
+WORKS_WITHIN = 60.0
 END_WITHIN = 300.0
 LONG = 15.0
 """Seconds after which it is worth a line what a batch still has: nothing that was healed takes so long."""
@@ -92,6 +93,15 @@ class Stage:
             await asyncio.sleep(0.02)
         await starting
         self.recorder.pids[name] = process.pid
+
+    async def take_baseline(self) -> None:
+        """Note what each process uses once all of them are at work: a worker says what it serves with its first round,
+        a moment after it has started."""
+        async with asyncio.timeout(WORKS_WITHIN):
+            while await self.value("SELECT count(DISTINCT worker) FROM served") < len(self.workers):
+                await asyncio.sleep(0.05)
+        for process in self.processes.values():
+            self.baseline[process.name] = await used_at_rest(process)
 
     def kill(self, name: str) -> None:
         """kill -9 of a process."""
@@ -225,8 +235,7 @@ async def staged(
                 more = {} if cap is None else {"BATCH_MODEL_CONCURRENCY": str(cap)}
                 await stage.add(name, parts, {**more, **(env or {}).get(name, {})})
             await asyncio.gather(*(stage.start(name) for name in stage.processes))
-            for process in stage.processes.values():
-                stage.baseline[process.name] = await used(process)
+            await stage.take_baseline()
             yield stage
         finally:
             watching.cancel()

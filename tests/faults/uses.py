@@ -39,7 +39,7 @@ class Uses:
 
 
 async def used(process: Process) -> Uses:
-    """Look at a process that runs."""
+    """Look at a process that runs; that takes it a turn of its loop."""
     tasks = await process.tasks()
     found = psutil.Process(process.pid)
     files = found.num_fds()
@@ -48,6 +48,14 @@ async def used(process: Process) -> Uses:
     to_server = ports.count(urlsplit(process.upstream).port or 0)
     rest = files - to_database - to_server
     return Uses(to_database, to_server, rest, tasks, found.num_threads(), found.memory_info().rss // 2**20)
+
+
+async def used_at_rest(process: Process) -> Uses:
+    """Look until two looks see the same tasks."""
+    found = await used(process)
+    while (again := await used(process)).tasks != found.tasks:
+        found = again
+    return again
 
 
 def too_much(now: Uses, before: Uses) -> bool:
