@@ -30,7 +30,7 @@ from tests.faults.uses import used
 RUNS_OF_A_STAGE = 6
 OF_ENGINES = 0.15
 """The part of the deployments before which one with a local engine is played."""
-OF_LONG_CUTS = 0.2
+OF_LONG_CUTS = 0.3
 """The part of the database's faults that last a minute: half of all runs have one of these faults."""
 PLAYED = "played "
 """What the line begins with by which the process of a deployment says what it played."""
