@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from overnight.worker.lease import POISON
 from tests.engine.drivers import write_stand_in
+from tests.faults.tries import DEADLY
 from tests.process import Served, chat
 from tests.tiny_transformers import write_tiny_llama
 
@@ -36,4 +36,4 @@ def poison(folder: Path, chance: random.Random) -> None:
     assert [line["custom_id"] for line in failed] == [f"r-{place}"], f"{deadly} at {place}: {failed} failed"
     assert failed[0]["error"]["code"] == "upstream_error", failed
     assert sorted(line["custom_id"] for line in good) == sorted(f"r-{i}" for i in range(REQUESTS) if i != place)
-    assert deaths == POISON + 1, f"the engine died {deaths} times of a request that may take {POISON + 1} with it"
+    assert deaths == DEADLY, f"the engine died {deaths} times of a request that may take {DEADLY} with it"
