@@ -11,19 +11,15 @@ from typing import Any
 from overnight.domain import ids
 from tests.faults.job import Job
 from tests.faults.recorder import Outcome
-from tests.faults.sending import Record, check_sends
+from tests.faults.sending import Record, check_sends, check_unmade
 from tests.faults.stage import Stage
+from tests.faults.uses import too_much, used
 from tests.upkeep.orphans import _RULES, _found
 
 SETTLE_WITHIN = 60.0
-MOST_CONNECTIONS = 24
-"""Of one process: its pool, the worker's own and the one that listens."""
-MOST_FILES = 140
-"""Open at once in an idle process: its connections to the database and to the model server, logs and files."""
-MOST_TASKS = 40
-"""Of an idle process: its loops, and the connections of a caller that has just gone."""
-MOST_GROWTH = 150
-"""MiB that a process may grow in a run: what it holds of requests and answers, and what the allocator keeps."""
+GIVEN_UP_WITHIN = 2.0
+"""Seconds in which a process that comes back gives up what it ran."""
+USES = "connections to the database + to the model server + other files / tasks / threads / MiB"
 
 _NOTHING_HELD = {
     "leases of batches that have ended": """
@@ -64,7 +60,7 @@ async def check(stage: Stage) -> None:
             problems.append(f"{job.tag}: requests were sent again after it had ended")
     for job in new:
         problems += [f"{job.tag}: {problem}" for problem in await _check_job(stage, job)]
-    problems += stage.watcher.violations
+    problems += [*stage.watcher.violations, *stage.ended_alone, *_over_cap(stage)]
     problems += await _misfits(stage)
     assert not problems, "\n".join(problems[:30])
 
@@ -72,7 +68,7 @@ async def check(stage: Stage) -> None:
 async def _check_job(stage: Stage, job: Job) -> list[str]:
     rows = await stage.sql("SELECT * FROM batch WHERE id = $1", ids.read(ids.BATCH, job.batch or ""))
     if not rows:
-        return _check_unmade(stage, job)
+        return await check_unmade(stage, job)
     row = rows[0]
     if job.bad is not None:
         return _check_whole(stage, job, row, ("failed", 0, 0))
@@ -90,13 +86,16 @@ async def _check_job(stage: Stage, job: Job) -> list[str]:
     return problems
 
 
-def _check_unmade(stage: Stage, job: Job) -> list[str]:
-    """A batch that was deleted, or never was."""
-    sent = stage.recorder.of(job.names)
-    if job.deleted_at is None:
-        return [f"{len(sent)} requests were sent of a batch that was refused"] if sent else []
-    late = [send for send in sent if send.at > job.deleted_at + stage.dead_after / 2 + 1]
-    return [f"{len(late)} requests were sent long after the batch was deleted"] if late else []
+def _over_cap(stage: Stage) -> list[str]:
+    """The cap was never exceeded, but for the one gap that is known: a process that stood still while the database was
+    restarted cannot be told from one that is gone, so others have its slots until it comes back and gives up its calls.
+    """
+    problems = []
+    for at, said in stage.recorder.over_cap:
+        stills = [span for p in stage.processes.values() for span in p.still.touching(at - GIVEN_UP_WITHIN, at)]
+        if not any(stage.outages.touching(began, ended) for began, ended in stills):
+            problems.append(f"{said}, at {at:.3f}")
+    return problems
 
 
 def _check_whole(stage: Stage, job: Job, row: Any, right: tuple[str, int, int]) -> list[str]:
@@ -183,16 +182,9 @@ async def _settle(stage: Stage, problems: list[str]) -> None:
 async def _used(stage: Stage) -> list[str]:
     problems = []
     for process in stage.processes.values():
-        files, threads, memory = process.uses()
-        tasks = await process.tasks()
-        # A process that was started in this run has no baseline of before; it gets one now.
-        before = stage.baseline.setdefault(process.pid, (files, threads, memory))
-        if process.wire.connections > MOST_CONNECTIONS:
-            problems.append(f"{process.name} has {process.wire.connections} connections to the database")
-        if tasks > MOST_TASKS:
-            problems.append(f"{process.name} has {tasks} tasks")
-        if files > MOST_FILES or threads > before[1] + 40 or memory > before[2] + MOST_GROWTH:
-            problems.append(f"{process.name} uses {(files, threads, memory)} (files, threads, MiB), before {before}")
+        now, before = await used(process), stage.baseline[process.name]
+        if too_much(now, before):
+            problems.append(f"{process.name} uses {now} and used {before} when it had started: {USES}")
     return problems
 
 

@@ -12,6 +12,8 @@ from tests.faults.stage import Stage
 
 FOUND_DEAD_WITHIN = 5.0
 """Seconds after which, at the latest, somebody has seen that a heartbeat is too old."""
+SEALED_WITHIN = 4.0
+"""Seconds in which small batches end."""
 
 
 async def kill_a_worker(run: Run) -> None:
@@ -79,6 +81,48 @@ async def die_at_the_commit(run: Run) -> None:
         await creating
 
 
+async def die_at_a_seal(run: Run) -> None:
+    """kill -9 of a process that seals, at any statement of that: so many small batches that some end all the time."""
+    stage = run.stage
+    for _ in range(run.chance.randint(2, 4)):
+        process = run.chance.choice([process for process in stage.processes.values() if "upkeep" in process.parts])
+        await _begin_many(run)
+        struck = asyncio.Event()
+
+        def strike(name: str = process.name, struck: asyncio.Event = struck) -> None:
+            stage.kill(name)
+            struck.set()
+
+        process.wire.strike(run.chance.randint(1, 30), strike)
+        try:
+            async with asyncio.timeout(SEALED_WITHIN):
+                await struck.wait()
+        except TimeoutError:
+            # Others had sealed them all before.
+            process.wire.strike(0, lambda: None)
+        if process.running is None:
+            await stage.start(process.name)
+
+
+async def _begin_many(run: Run) -> None:
+    """Hand over small batches that are all checked before most of them end: what is fenced from then on are seals."""
+    stage = run.stage
+    jobs = [stage.plan(run.chance.randint(1, 4), "file") for _ in range(run.chance.randint(8, 16))]
+    for job in jobs:
+        stage.recorder.later |= set(job.names)
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(stage.caller.create(job))
+    names = [ids.read(ids.BATCH, job.batch or "") for job in jobs]
+    try:
+        async with asyncio.timeout(SEALED_WITHIN):
+            while await stage.value("SELECT count(*) FROM batch WHERE id = ANY ($1) AND status = 'validating'", names):
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        # Whoever was to check them is away for another reason.
+        return
+
+
 async def two_deaths_in_a_row(run: Run) -> None:
     """A worker is killed, and another one while it takes over what the first one held."""
     first, second = run.chance.sample(run.stage.workers, 2)
@@ -141,6 +185,8 @@ async def poison(run: Run) -> None:
     sends = stage.recorder.sends[name]
     assert all(send.outcome is Outcome.GONE for send in sends), sends
     assert len(sends) <= 4, f"a request that kills its workers was sent {len(sends)} times"
+    beside = [send.name for send in stage.recorder.beside(sends[-1])]
+    assert not beside, f"the last time it ran, others ran in the same process: {beside}"
     codes = await stage.sql(
         """SELECT line, code FROM answer JOIN batch ON batch.no = answer.batch
         WHERE batch.id = $1 AND code IS NOT NULL""",
@@ -164,6 +210,7 @@ ALL = (
     kill_all_workers,
     kill_the_api,
     die_at_the_commit,
+    die_at_a_seal,
     two_deaths_in_a_row,
     freeze,
     freeze_for_a_moment,

@@ -16,9 +16,10 @@ async def kill_postgres(run: Run) -> None:
     folder = run.stage.server.folder.path
     number = postmaster_of(folder)
     assert number, "PostgreSQL does not run"
-    kill(number)
-    await asyncio.sleep(run.chance.uniform(0, 1))
-    await run.stage.server.revive()
+    with run.stage.outage():
+        kill(number)
+        await asyncio.sleep(run.chance.uniform(0, 1))
+        await run.stage.server.revive()
 
 
 async def _cut(run: Run, seconds: float, state: State) -> None:
@@ -70,9 +71,10 @@ async def fill_the_disk(run: Run) -> None:
     """PostgreSQL finds no space for anything for a while; it may die of that."""
     assert run.stage.disk is not None
     await run.somewhere()
-    with no_space_left(run.stage.disk):
-        await asyncio.sleep(run.chance.uniform(1, 4))
-    await run.stage.server.revive()
+    with run.stage.outage():
+        with no_space_left(run.stage.disk):
+            await asyncio.sleep(run.chance.uniform(1, 4))
+        await run.stage.server.revive()
 
 
 ALL = (kill_postgres, cut_for_1_s, cut_for_10_s, silence, cut_everyone)

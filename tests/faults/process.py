@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-import psutil
-
+from tests.faults.spans import Spans
 from tests.faults.wire import Wire
 
 PROGRAM = Path(__file__).with_name("launch.py")
 START_WITHIN = 180.0
 STOP_WITHIN = 60.0
+GRACE = 5.0
+"""Seconds in which what runs may end, once it is told to stop."""
+GAVE_UP = ("worker_cut_off", "worker_was_dead")
+"""What it says when it gives up what it runs: others may take that over soon, or did."""
 
 
 class Process:
@@ -36,6 +39,13 @@ class Process:
         self.url = ""
         self.running: subprocess.Popen[bytes] | None = None
         self.frozen = False
+        self.still = Spans()
+        """When it stood still."""
+        self.began = Spans()
+        """When it was started: what was said before it listens it does not hear."""
+        self.killed_at: list[float] = []
+        self.stops: list[tuple[float, float]] = []
+        """When it was told to stop, and when it had."""
         self.log = folder / f"{name}.log"
 
     @property
@@ -60,8 +70,19 @@ class Process:
 
     def _launch(self) -> None:
         database = f"postgresql://overnight@127.0.0.1:{self.wire.port}/overnight?sslmode=disable"
-        options = ["--port", "0", "--log-json", "--grace", "5", "--upstream-slots", "16", "--upstream", self.upstream]
+        options = [
+            "--port",
+            "0",
+            "--log-json",
+            "--grace",
+            str(GRACE),
+            "--upstream-slots",
+            "16",
+            "--upstream",
+            self.upstream,
+        ]
         command = [sys.executable, str(PROGRAM), "serve", "--parts", self.parts, *options]
+        self.began.note()
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
                 [*command, "--database-url", database, "--data-dir", str(self.folder)],
@@ -85,8 +106,10 @@ class Process:
     def kill(self) -> None:
         """End it without a chance to tidy up."""
         if self.running is not None:
+            self.killed_at.append(time.time())
             self.running.kill()
             self.running.wait(10)
+            self.still.end()
             self.running = None
             self.frozen = False
 
@@ -95,32 +118,40 @@ class Process:
         if self.running is not None:
             self.running.send_signal(signal.SIGSTOP)
             self.frozen = True
+            self.still.begin()
 
     def thaw(self) -> None:
         """Let it go on."""
         if self.running is not None and self.frozen:
             self.running.send_signal(signal.SIGCONT)
             self.frozen = False
+            self.still.end()
 
     async def terminate(self) -> int:
         """Tell it to stop as an operator would; return its exit code."""
         running, self.running = self.running, None
         if running is None:
             return 0
+        told_at = time.time()
         running.send_signal(signal.SIGTERM)
         try:
             return await asyncio.to_thread(running.wait, STOP_WITHIN)
         except subprocess.TimeoutExpired:
             running.kill()
             raise AssertionError(f"{self.name} did not stop within {STOP_WITHIN} s of SIGTERM") from None
+        finally:
+            self.stops.append((told_at, time.time()))
 
-    def cut_off(self) -> list[float]:
-        """When it gave up what ran since its heartbeat was not confirmed, in seconds of the wall clock."""
+    def gave_up(self) -> dict[str, list[float]]:
+        """When it gave up what ran, by why, in seconds of the wall clock."""
         shifted = float(self.env.get("SHIFTED_CLOCK", "0"))
-        found = [
-            json.loads(line) for line in self.log.read_bytes().splitlines() if b'"event_name": "worker_cut_off"' in line
-        ]
-        return [datetime.fromisoformat(line["timestamp"]).timestamp() - shifted for line in found]
+        found: dict[str, list[float]] = {why: [] for why in GAVE_UP}
+        for line in self.log.read_bytes().splitlines():
+            if any(why.encode() in line for why in GAVE_UP) and line.startswith(b"{"):
+                said = json.loads(line)
+                at = datetime.fromisoformat(said["timestamp"]).timestamp() - shifted
+                found.setdefault(said["event_name"], []).append(at)
+        return found
 
     async def tasks(self) -> int:
         """How many asyncio tasks it has."""
@@ -131,8 +162,3 @@ class Process:
             while not self._tasks.exists():
                 await asyncio.sleep(0.02)
         return int(self._tasks.read_text())
-
-    def uses(self) -> tuple[int, int, int]:
-        """Open file descriptors, threads, and memory in MiB."""
-        found = psutil.Process(self.pid)
-        return found.num_fds(), found.num_threads(), found.memory_info().rss // 2**20

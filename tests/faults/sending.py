@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,15 +10,16 @@ from typing import Any
 
 from tests.faults.job import Job
 from tests.faults.recorder import Outcome, Send
+from tests.faults.senders import SAME_MOMENT, Senders, senders_of
 from tests.faults.stage import Stage
+from tests.faults.tries import Tries, miscounted, tries_of, unjustified
 
-NEVER_RAN = ("batch_cancelled", "batch_expired", "batch_failed")
-UNREACHED = ("service_unavailable", "upstream_error")
-"""The codes of a request of which the last try found no server, or one that was going."""
+TOLD_WITHIN = 0.5
+"""Seconds until a worker that is told of an end has looked: its round under way, and what it waits for in that."""
 NOTICED = 1.0
-"""Seconds between two looks of a worker at the batches that it holds."""
-SAME_MOMENT = 0.25
-"""Seconds between a commit's moment, which is that of its beginning, and what its callers do next."""
+"""Seconds between two looks of a worker at the batches that it holds, whatever it was told."""
+HEARS_AGAIN = 5.0
+"""Seconds after a trouble until a process surely listens again."""
 
 
 @dataclass(frozen=True)
@@ -30,55 +30,93 @@ class Record:
     answers: dict[int, Any]
 
 
-@dataclass(frozen=True)
-class Life:
-    """A process's time under one worker number; `dead_at` None while it lives."""
-
-    began: float
-    dead_at: float | None
-
-
-@dataclass(frozen=True)
-class Senders:
-    """The lives of each process by its id, and by its name when it gave up what it ran, as others may take it over."""
-
-    lives: dict[int, list[Life]]
-    cut_off: dict[str, list[float]]
-
-
 async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
     """Say what is wrong with what was sent."""
-    written = await _written_down(stage, record.row["no"])
-    cut_off = {process.name: process.cut_off() for process in stage.processes.values()}
-    senders = Senders(await _lives(stage), cut_off)
+    tries = await tries_of(stage, record.row["no"])
+    senders = await senders_of(stage)
     problems: list[str] = []
     for line, name in enumerate(job.names):
         sends = sorted(stage.recorder.sends.get(name, []), key=lambda send: send.at)
-        answer = record.answers.get(line)
         found = [
-            *_unwritten(sends, written[line]),
+            *_unwritten(sends, tries[line]),
             *_needless(sends, senders),
-            *([] if answer is None else _against_answer(sends, answer, senders)),
-            *([] if answer is None or sends else _unsent(stage, answer, written[line])),
+            *_given_up(sends, senders),
         ]
+        answer = record.answers.get(line)
+        if answer is not None:
+            found += [
+                *_against_answer(sends, answer, senders),
+                *miscounted(answer, tries[line], sends, senders),
+                *(unjustified(stage, job, answer, tries[line], sends, senders) if answer["kind"] != 0 else ()),
+            ]
         problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
-    problems += _after_the_end(stage, job, record, written)
-    problems += _in_pauses(job, written)
+    problems += _after_the_end(stage, job, tries)
+    problems += _in_pauses(stage, job, tries)
     return problems
 
 
-def _unwritten(sends: list[Send], written: list[float]) -> Iterator[str]:
+async def check_unmade(stage: Stage, job: Job) -> list[str]:
+    """The same of a batch that was refused or deleted: of that nothing is written any more."""
+    sent = stage.recorder.of(job.names)
+    if job.deleted_at is None:
+        return [f"{len(sent)} requests were sent of a batch that was refused"] if sent else []
+    senders = await senders_of(stage)
+    problems = []
+    for name in job.names:
+        sends = sorted(stage.recorder.sends.get(name, []), key=lambda send: send.at)
+        found = [*_needless(sends, senders), *_given_up(sends, senders)]
+        problems += [f"{name}: {problem} — sends {[_show(s) for s in sends]}" for problem in found]
+    late = sent_late(stage, job, job.stopped_at or job.deleted_at, told=job.stopped_at != job.expires_at)
+    return [
+        *problems,
+        *([f"{len(late)} requests were sent after the batch was deleted: {_show(late[0])}"] if late else []),
+    ]
+
+
+def sent_late(stage: Stage, job: Job, at: float, *, told: bool, until: float = float("inf")) -> list[Send]:
+    """What was sent of a batch that had to start nothing more from a moment on, in which that was acknowledged.
+
+    What is left to a worker: it may have written requests down before, which it sends until it knows better. Whoever is
+    told of an end, with its commit, looks at once. One that is not told (a window closes by itself; a connection had
+    just broken, the process had just been started or stood still) looks every second; and where it cannot reach the
+    database then, it goes on until its last heartbeat, of that second at the latest, is too old to start anything. The
+    rules promise no more: cancelling waits for no worker.
+    """
+
+    def allowed(send: Send) -> float:
+        process = stage.processes[send.process]
+        since = at - HEARS_AGAIN
+        troubles = (process.wire.troubles, process.still, process.began, stage.outages)
+        if any(spans.touching(since, send.at) for spans in troubles):
+            return at + NOTICED + stage.dead_after / 2
+        return at + TOLD_WITHIN + (0 if told else NOTICED)
+
+    return [send for send in stage.recorder.of(job.names) if allowed(send) < send.at < until]
+
+
+def _unwritten(sends: list[Send], tries: Tries) -> Iterator[str]:
     """Each send was written down before: so a crash leaves no unknown spending."""
+    written = [at for at, _ in tries.written]
     for number, send in enumerate(sends, 1):
         if bisect_right(written, send.at + SAME_MOMENT) < number:
             yield f"send {number} had not been written down; {len(written)} were"
 
 
 def _needless(sends: list[Send], senders: Senders) -> Iterator[str]:
-    """It was sent again only where the send before had failed or its sender was lost."""
+    """It was sent again only where the server had failed it, or its sender was lost meanwhile."""
     for send, following in pairwise(sends):
-        if send.outcome not in (Outcome.FAILED, Outcome.GONE) and not _lost(send, senders, following.at):
+        failed = send.outcome in (Outcome.FAILED, Outcome.BROKEN)
+        if not failed and not senders.lost(send, following.at):
             yield f"sent again at {following.at:.3f} without need"
+
+
+def _given_up(sends: list[Send], senders: Senders) -> Iterator[str]:
+    """Nobody alive and well leaves a request that its server works on, whether it is sent again or not."""
+    for send in sends:
+        if senders.life_of(send) is None:
+            yield f"sent at {send.at:.3f} by a process that was no worker"
+        if send.outcome is Outcome.GONE and not senders.had_reason_to_go(send):
+            yield f"given up at {send.ended:.3f} without a reason"
 
 
 def _against_answer(sends: list[Send], answer: Any, senders: Senders) -> Iterator[str]:
@@ -87,72 +125,35 @@ def _against_answer(sends: list[Send], answer: Any, senders: Senders) -> Iterato
     for send in sends:
         if send.at > committed + SAME_MOMENT:
             yield f"sent at {send.at:.3f} though its answer was stored at {committed:.3f}"
-        heard = send.outcome is Outcome.ANSWERED and not _lost(send, senders, float("inf"))
-        if heard and answer["kind"] != 0:
-            yield f"a good reply was given and the answer is {answer['code']}"
+        is_final = send.outcome in (Outcome.ANSWERED, Outcome.REFUSED)
+        heard = is_final and not senders.lost(send, float("inf"))
+        if heard and (answer["kind"] == 0) is not (send.outcome is Outcome.ANSWERED):
+            yield f"the reply was {send.status} and the answer is {answer['code']}"
 
 
-def _unsent(stage: Stage, answer: Any, written: list[float]) -> Iterator[str]:
-    """What never arrived never ran, or was tried in vain while nothing could arrive."""
-    if answer["code"] in NEVER_RAN:
-        return
-    committed = answer["at"].timestamp() + SAME_MOMENT
-    downs = stage.recorder.downs
-    tried = any(down <= committed and up + SAME_MOMENT >= at for at in written for down, up in downs)
-    if answer["code"] not in UNREACHED or not tried:
-        yield f"answered ({answer['code']}) and never sent"
-
-
-def _after_the_end(stage: Stage, job: Job, record: Record, written: dict[int, list[float]]) -> Iterator[str]:
-    """Once its end is acknowledged nothing more is written down; what was may still be sent for a moment.
-
-    The allowance: a worker sends what it wrote down before until it looks at the batch again, which it does every
-    second, or, where it cannot reach the database, until its heartbeat is too old to start anything.
-    """
+def _after_the_end(stage: Stage, job: Job, tries: dict[int, Tries]) -> Iterator[str]:
+    """Once its end is acknowledged nothing more is written down; what was may still be sent for a moment."""
     if job.stopped_at is None:
         return
-    late = [line for line, moments in written.items() for at in moments if at > job.stopped_at]
+    late = [line for line, of_line in tries.items() for at, _ in of_line.written if at > job.stopped_at]
     if late:
         yield f"{len(late)} requests were written down after the end was acknowledged: lines {late[:5]}"
-    allowed = job.stopped_at + NOTICED + stage.dead_after / 2
-    sent = [send for send in stage.recorder.of(job.names) if send.at > allowed]
+    sent = sent_late(stage, job, job.stopped_at, told=job.stopped_at != job.expires_at)
     if sent:
-        yield f"{len(sent)} requests were sent long after the end was acknowledged: {_show(sent[0])}"
+        yield (
+            f"{len(sent)} requests were sent long after the end was acknowledged at {job.stopped_at:.3f}: "
+            f"{_show(sent[0])}"
+        )
 
 
-def _in_pauses(job: Job, written: dict[int, list[float]]) -> Iterator[str]:
+def _in_pauses(stage: Stage, job: Job, tries: dict[int, Tries]) -> Iterator[str]:
     for began, ended in job.pauses:
-        late = [line for line, moments in written.items() for at in moments if began < at < ended]
+        late = [line for line, of_line in tries.items() for at, _ in of_line.written if began < at < ended]
         if late:
             yield f"{len(late)} requests were written down during a pause: lines {late[:5]}"
-
-
-def _lost(send: Send, senders: Senders, before: float) -> bool:
-    """Whether the life in which a request was sent, or its call, ended after it was sent and before a moment."""
-    if any(send.at - SAME_MOMENT <= at <= before + SAME_MOMENT for at in senders.cut_off[send.process]):
-        return True
-    of_sender = [life for life in senders.lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
-    if not of_sender:
-        return True
-    dead_at = of_sender[-1].dead_at
-    return dead_at is not None and send.at <= dead_at + SAME_MOMENT and dead_at <= before + SAME_MOMENT
-
-
-async def _written_down(stage: Stage, batch: int) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = defaultdict(list)
-    rows = await stage.sql("SELECT at, lines FROM attempt WHERE batch = $1 ORDER BY at", batch)
-    for row in rows:
-        for line in row["lines"]:
-            found[line].append(row["at"].timestamp())
-    return found
-
-
-async def _lives(stage: Stage) -> dict[int, list[Life]]:
-    found: dict[int, list[Life]] = defaultdict(list)
-    for row in await stage.sql("SELECT pid, started_at, dead_at FROM worker ORDER BY no"):
-        dead_at = None if row["dead_at"] is None else row["dead_at"].timestamp()
-        found[row["pid"]].append(Life(row["started_at"].timestamp(), dead_at))
-    return found
+        sent = sent_late(stage, job, began, told=True, until=ended)
+        if sent:
+            yield f"{len(sent)} requests were sent during a pause since {began:.3f}: {_show(sent[0])}"
 
 
 def _show(send: Send) -> str:

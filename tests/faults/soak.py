@@ -21,12 +21,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults import of_callers, of_model_servers, of_processes, of_the_database
+from tests.faults import of_callers, of_engines, of_model_servers, of_processes, of_the_database
 from tests.faults.play import SEED, Fault, play
 from tests.faults.stage import Stage, staged
 from tests.faults.surroundings import shifted_clock, small_disk
+from tests.faults.uses import used
 
 RUNS_OF_A_STAGE = 6
+OF_ENGINES = 0.15
+"""The part of the deployments before which one with a local engine is played."""
+OF_LONG_CUTS = 0.3
+"""The part of the database's faults that last a minute: half of all runs have one of these faults."""
 PLAYED = "played "
 """What the line begins with by which the process of a deployment says what it played."""
 
@@ -76,6 +81,8 @@ async def play_one(seed: int, ends: float) -> Played:
             about = [times, *(f"clock of {name} off by {off} s" for name in env), *(["small disk"] if disk else [])]
             about += [f"{cap} slots"] if cap else []
             print(", ".join(about), flush=True)
+            if chance.random() < OF_ENGINES:
+                await poison_an_engine(folder, chance, played)
             async with staged(folder, chance, times=times, env=env, disk=disk, cap=cap) as stage:
                 for _ in range(RUNS_OF_A_STAGE):
                     if time.monotonic() < ends:
@@ -86,6 +93,17 @@ async def play_one(seed: int, ends: float) -> Played:
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return played
+
+
+async def poison_an_engine(folder: Path, chance: random.Random, played: Played) -> None:
+    """A run beside those of the deployment: one with a local engine, that a request kills each time."""
+    played.runs += 1
+    played.faults["poison_of_an_engine"] += 1
+    began = time.monotonic()
+    await asyncio.to_thread(of_engines.poison, folder / "engine", chance)
+    played.requests += of_engines.REQUESTS
+    played.held += 1
+    print(f"run {played.runs}: poison of an engine held after {time.monotonic() - began:.0f} s", flush=True)
 
 
 async def one_run(stage: Stage, chance: random.Random, played: Played) -> None:
@@ -100,11 +118,11 @@ async def one_run(stage: Stage, chance: random.Random, played: Played) -> None:
     requests = sum(len(job.custom_ids) for job in stage.jobs[jobs:])
     played.requests += requests
     played.held += 1
-    uses = " ".join(f"{name}:{'/'.join(map(str, p.uses()))}" for name, p in stage.processes.items())
+    uses = " ".join([f"{name}:{await used(process)}" for name, process in stage.processes.items()])
     seconds = ", ".join(f"{what} {seconds:.1f}" for what, seconds in took.items())
     print(
         f"run {played.runs}: held after {time.monotonic() - began:.0f} s ({seconds}), {requests} requests in "
-        f"{len(stage.jobs) - jobs} batches, files/threads/MiB {uses}",
+        f"{len(stage.jobs) - jobs} batches, at most {stage.recorder.most_open} open at once, uses {uses}",
         flush=True,
     )
 
@@ -114,7 +132,7 @@ def choose(chance: random.Random, *, with_disk: bool) -> list[Fault]:
     of_database: tuple[Fault, ...] = of_the_database.ALL
     if with_disk:
         of_database = (of_the_database.fill_the_disk,)
-    elif chance.random() < 0.03:
+    elif chance.random() < OF_LONG_CUTS:
         of_database = of_the_database.LONG
     chosen: list[Fault] = []
     if chance.random() < 0.6:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from tests.faults.job import Job, plan
 from tests.faults.launch import DEAD_AFTER
 from tests.faults.process import Process
 from tests.faults.recorder import Recorder
+from tests.faults.spans import Spans
+from tests.faults.uses import Uses, used_at_rest
 from tests.faults.watcher import Watcher
 from tests.faults.wire import State, Wire
 
@@ -32,6 +34,7 @@ LAYOUTS = (
 SETTINGS = {"shared_buffers": "32MB", "max_connections": "100", "fsync": "off"}
 """A process that is killed loses nothing that it gave to the kernel; only a machine that dies would."""
 ON_A_SMALL_DISK = {"max_wal_size": "32MB", "min_wal_size": "32MB"}
+WORKS_WITHIN = 60.0
 END_WITHIN = 300.0
 LONG = 15.0
 """Seconds after which it is worth a line what a batch still has: nothing that was healed takes so long."""
@@ -57,7 +60,12 @@ class Stage:
         """The small disk that the server keeps its data on, where there is one."""
         self.checked: dict[str, int] = {}
         """Batches of earlier runs, by tag, that were found right, and how often requests of each had been sent."""
-        self.baseline: dict[int, tuple[int, int, int]] = {}
+        self.outages = Spans()
+        """When the database was away, for all of them."""
+        self.baseline: dict[str, Uses] = {}
+        """What each process used when it had started and nothing had happened yet."""
+        self.ended_alone: list[str] = []
+        """Processes that ended though nobody had ended them."""
         self._number = 0
 
     async def add(self, name: str, parts: str, env: Mapping[str, str] | None = None) -> None:
@@ -85,6 +93,15 @@ class Stage:
             await asyncio.sleep(0.02)
         await starting
         self.recorder.pids[name] = process.pid
+
+    async def take_baseline(self) -> None:
+        """Note what each process uses once all of them are at work: a worker says what it serves with its first round,
+        a moment after it has started."""
+        async with asyncio.timeout(WORKS_WITHIN):
+            while await self.value("SELECT count(DISTINCT worker) FROM served") < len(self.workers):
+                await asyncio.sleep(0.05)
+        for process in self.processes.values():
+            self.baseline[process.name] = await used_at_rest(process)
 
     def kill(self, name: str) -> None:
         """kill -9 of a process."""
@@ -161,6 +178,15 @@ class Stage:
         )
         return str([dict(row) for row in rows])
 
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """The database is away for all while the block runs."""
+        self.outages.begin()
+        try:
+            yield
+        finally:
+            self.outages.end()
+
     async def heal(self) -> None:
         """Undo every fault: whole wires, all processes running, a model server that is well."""
         await self.server.revive()
@@ -168,6 +194,8 @@ class Stage:
         for process in self.processes.values():
             process.wire.set(State.WHOLE)
             process.thaw()
+            if process.running is not None and process.running.poll() is not None:
+                self.ended_alone.append(f"{process.name} ended by itself, with {process.running.returncode}")
             if process.running is None or process.running.poll() is not None:
                 await self.start(process.name)
 
@@ -199,6 +227,7 @@ async def staged(
     async with await ensure((disk or folder) / "postgres", binaries=binaries, settings=settings) as server:
         stage = Stage(folder, server, chance, times)
         stage.disk = disk
+        stage.recorder.cap = cap
         await stage.recorder.up()
         watching = asyncio.create_task(stage.watcher.run())  # cancelled below
         try:
@@ -206,6 +235,7 @@ async def staged(
                 more = {} if cap is None else {"BATCH_MODEL_CONCURRENCY": str(cap)}
                 await stage.add(name, parts, {**more, **(env or {}).get(name, {})})
             await asyncio.gather(*(stage.start(name) for name in stage.processes))
+            await stage.take_baseline()
             yield stage
         finally:
             watching.cancel()

@@ -18,6 +18,7 @@ async def test_workers_that_are_killed_and_frozen_lose_and_double_nothing(tmp_pa
         [of_processes.kill_all_workers, of_callers.cancel, of_callers.hand_over_bad_requests],
         [of_processes.freeze, of_callers.delete, of_callers.pause_and_resume, of_callers.claim_at_once],
         requests=(150, 250),
+        cap=24,
     )
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
+from tests.faults.spans import Spans
+
 COMMIT = b"COMMIT;"
+FENCE = b"overnight worker "
+"""What a transaction of several statements by a worker begins with: it checks an input, or seals a batch."""
 
 
 class State(StrEnum):
@@ -30,10 +35,14 @@ class Wire:
         self._passing.set()
         self.state = State.WHOLE
         self.port = 0
+        self.troubles = Spans()
+        """When it was not whole."""
         self.broke = asyncio.Event()
         """The commit that was waited for came by, and the connection was broken."""
         self._marked = b""
         self._after = False
+        self._statements = 0
+        self._strike: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Listen."""
@@ -54,6 +63,10 @@ class Wire:
     def set(self, state: State) -> None:
         """Change what the wire does."""
         self.state = state
+        if state is State.WHOLE:
+            self.troubles.end()
+        else:
+            self.troubles.begin()
         if state is State.SILENT:
             self._passing.clear()
         else:
@@ -66,6 +79,11 @@ class Wire:
         after the server did it and before its client hears of that."""
         self._marked, self._after = marked.encode(), after
         self.broke.clear()
+
+    def strike(self, statements: int, strike: Callable[[], None]) -> None:
+        """Do something as the process sends so many statements from now on that belong to checking or sealing a batch;
+        0: never mind."""
+        self._statements, self._strike = statements, strike
 
     def _abort_all(self) -> None:
         for writer in list(self._writers):
@@ -106,6 +124,8 @@ class Wire:
         try:
             while data := await source.read(2**16):
                 await self._passing.wait()
+                if from_client and self._statements:
+                    self._count(data, watch)
                 if self._marked and self._breaks(data, watch, from_client):
                     break
                 sink.write(data)
@@ -117,6 +137,14 @@ class Wire:
         if watch.broken:
             back.transport.abort()
 
+    def _count(self, data: bytes, watch: _Watch) -> None:
+        watch.fenced |= FENCE in data
+        if watch.fenced:
+            watch.fenced = COMMIT not in data
+            self._statements -= 1
+            if not self._statements:
+                self._strike()
+
     def _breaks(self, data: bytes, watch: _Watch, from_client: bool) -> bool:
         if not from_client:
             watch.broken = watch.committing
@@ -127,6 +155,7 @@ class Wire:
             watch.broken = is_commit and not self._after
         if watch.broken:
             self._marked = b""
+            self.troubles.note()
             self.broke.set()
         return watch.broken
 
@@ -136,5 +165,6 @@ class _Watch:
 
     def __init__(self) -> None:
         self.marked = False
+        self.fenced = False
         self.committing = False
         self.broken = False

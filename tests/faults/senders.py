@@ -1,0 +1,76 @@
+"""Who sent what: the lives of the processes, and when and why each gave up what it ran."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from tests.faults.process import GRACE, Process
+from tests.faults.recorder import Send
+from tests.faults.stage import Stage
+
+SAME_MOMENT = 0.25
+"""Seconds between a commit's moment, which is that of its beginning, and what its callers do next."""
+CLOSED_WITHIN = 2.0
+"""Seconds until the connections of what was given up are seen to be closed, on a machine that has much to do."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """A process's time under one worker number; `dead_at` None while it lives."""
+
+    no: int
+    began: float
+    dead_at: float | None
+
+
+class Senders:
+    """What is known of those that send."""
+
+    def __init__(self, lives: dict[int, list[Life]], processes: dict[str, Process]) -> None:
+        self._lives = lives
+        self._gave_up = {name: process.gave_up() for name, process in processes.items()}
+        self._processes = processes
+
+    def life_of(self, send: Send) -> Life | None:
+        """The life in which a request was sent; None where its process had none."""
+        lives = [life for life in self._lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
+        return lives[-1] if lives else None
+
+    def lost(self, send: Send, before: float) -> bool:
+        """Whether the life in which a request was sent, or its call, ended after it was sent and before a moment."""
+        cut_off = self._gave_up[send.process]["worker_cut_off"]
+        if any(send.at - SAME_MOMENT <= at <= before + SAME_MOMENT for at in cut_off) or self.is_cut_short(send):
+            return True
+        life = self.life_of(send)
+        if life is None or life.dead_at is None:
+            return False
+        return send.at <= life.dead_at + SAME_MOMENT and life.dead_at <= before + SAME_MOMENT
+
+    def is_dead(self, worker: int) -> bool:
+        """Whether a life is over; one that nobody knows is not."""
+        return any(life.no == worker and life.dead_at is not None for lives in self._lives.values() for life in lives)
+
+    def is_cut_short(self, send: Send) -> bool:
+        """Whether it was given up because its process had been told to stop and the grace was over."""
+        stops = self._processes[send.process].stops
+        return any(
+            send.at <= told_at + SAME_MOMENT and told_at + GRACE - SAME_MOMENT <= send.ended <= ended_at + CLOSED_WITHIN
+            for told_at, ended_at in stops
+        )
+
+    def had_reason_to_go(self, send: Send) -> bool:
+        """Whether a caller that closed its connection was killed then, or gave up all it ran, or had to stop."""
+        gave_up = self._gave_up[send.process].values()
+        moments = [*self._processes[send.process].killed_at, *(at for moments in gave_up for at in moments)]
+        ended = send.ended
+        return any(at - SAME_MOMENT <= ended <= at + CLOSED_WITHIN for at in moments) or self.is_cut_short(send)
+
+
+async def senders_of(stage: Stage) -> Senders:
+    """Those of a stage, as they are known now."""
+    lives: dict[int, list[Life]] = defaultdict(list)
+    for row in await stage.sql("SELECT no, pid, started_at, dead_at FROM worker ORDER BY no"):
+        dead_at = None if row["dead_at"] is None else row["dead_at"].timestamp()
+        lives[row["pid"]].append(Life(row["no"], row["started_at"].timestamp(), dead_at))
+    return Senders(lives, stage.processes)
