@@ -76,7 +76,9 @@ async def test_of_an_owner_who_comes_with_many_requests_one_goes_before_what_is_
         await add_batch(store, requests("b", 100), owner=other)
         rig.worker.wake()
         await rig.until(lambda: any(request.block.source.owner == other for request in flow_of(rig).reserve))
-        assert [request.block.source.owner for request in flow_of(rig).reserve][:4] == [other, 1, 1, 1]
+        first, *others = [request.block.source.owner for request in flow_of(rig).reserve]
+        assert first == other
+        assert 1 in others
         gate.let_pass(600)
 
 
