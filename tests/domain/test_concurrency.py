@@ -144,6 +144,27 @@ def test_a_pause_is_as_long_as_the_server_asks_for() -> None:
     assert follow(room, full(room, refused=10, left=0, retry_after=20.0)).pause == 20.0
 
 
+@pytest.mark.parametrize("ended", [0, 3])
+def test_a_server_that_was_gone_is_given_as_much_as_before_when_it_is_back(ended: int) -> None:
+    room = held_at(32.0)
+    room = follow(room, Seen(PERIOD, 20.0, 32, left=0, ended=ended, work=ended, taken=ended, refused=29, lost=29))
+    assert room.pause > 0
+    for _ in range(round(60 / PERIOD)):
+        room = follow(room, Seen(PERIOD, 0.0, 0))
+    assert room.allowed == 1
+    for _ in range(8):
+        number = room.allowed
+        room = follow(room, Seen(PERIOD, number, number, left=number, ended=number, work=number, taken=number))
+    assert room.allowed >= 32
+
+
+def test_a_few_connections_that_break_are_not_the_end_of_a_server() -> None:
+    room = held_at(32.0)
+    room = follow(room, Seen(PERIOD, 30.0, 32, left=28, ended=3, work=3, taken=3, refused=4, lost=4))
+    assert room.pause == 0
+    assert room.allowed >= 26
+
+
 def test_after_a_pause_one_request_must_be_answered_before_the_ramp() -> None:
     room = held_at(100)
     room = follow(room, full(room, refused=100, left=0))

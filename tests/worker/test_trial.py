@@ -13,7 +13,7 @@ from overnight.domain.limits import Limits
 from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
-from tests.worker.rig import Rig, add_batch, names, request, results, rigged
+from tests.worker.rig import Rig, add_batch, add_owner, names, request, results, rigged
 from tests.worker.routes import Switch
 from tests.worker.turned_clock import pass_time
 
@@ -86,6 +86,62 @@ async def test_requests_that_always_fail_do_not_keep_a_well_server_from_a_batch_
         assert sent[failed] == "good"
         await rig.until(lambda: rig.worker.unstored == 0 and rig.worker.running == 0)
     assert (await results(store, good)).keys() == {"good"}
+
+
+async def test_a_batch_that_always_fails_does_not_close_a_server_to_others_that_may_do_well(
+    store: Store, upstream: Upstream
+) -> None:
+    gate = Gate()
+
+    async def script(asked: Asked) -> Say:
+        return Say(500, failure("always")) if asked.name.startswith("bad") else await gate(asked)
+
+    upstream.script = script
+    good = await add_batch(store, [request(f"r{i}") for i in range(200)])
+    limits = Limits(request_seconds=60.0, per_model=4)
+    async with rigged(store, upstream, slots=64, limits=limits) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        bad = await add_batch(store, [request(f"bad{i}") for i in range(100)], owner=await add_owner(store, "other"))
+        rig.worker.wake()
+        await rig.until(lambda: rig.worker.holds(bad))
+        object.__setattr__(limits, "per_model", 64)
+        # They fail one after the other, beside requests of which nothing is known yet.
+        await rig.until(lambda: sum(name.startswith("bad") for name in upstream.arrivals) >= 4 * circuit.FAILURES)
+        assert not route_of(rig).is_on_trial
+        gate.open()
+        await rig.until(lambda: not rig.worker.holds(good))
+    assert (await results(store, good)).keys() == names(200)
+
+
+@pytest.mark.parametrize("queued", [0, 3])
+async def test_a_probe_is_of_a_model_that_may_do_well_before_one_that_fails_or_waits_for_a_machine(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, queued: int
+) -> None:
+    monkeypatch.setattr(circuit, "FIRST_PAUSE", 1.0)
+    sent = []
+
+    async def script(asked: Asked) -> Say:
+        sent.append(asked.name)
+        if asked.name.startswith("queued"):
+            return Say(503, failure("model_queued"), {"retry-after": "600"})
+        return Say(500, failure("always")) if asked.name.startswith("bad") else await echo(asked)
+
+    upstream.script = script
+    upstream.models = Say(body=b'{"data":[{"id":"m"},{"id":"q"},{"id":"other"}]}')
+    async with rigged(store, upstream, slots=4) as rig:
+        if queued:
+            await add_batch(store, [request(f"queued{i}", model="q") for i in range(queued)], model="q")
+            rig.worker.wake()
+            await rig.until(lambda: len(sent) == queued and rig.worker.running == 0)
+        await add_batch(store, [request(f"bad{i}") for i in range(600)])
+        rig.worker.wake()
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
+        good = await add_batch(store, [request("good", model="other")], model="other")
+        rig.worker.wake()
+        await rig.until(lambda: rig.worker.holds(good))
+        failed = len(sent)
+        await rig.until(lambda: len(sent) > failed)
+        assert sent[failed] == "good"
 
 
 async def test_while_a_server_is_left_alone_the_worker_rests(

@@ -20,6 +20,7 @@ class Tally:
         "_taken",
         "_tokens",
         "aside",
+        "lost",
         "refused",
         "running",
     )
@@ -36,6 +37,8 @@ class Tally:
     def _begin_period(self, now: float) -> None:
         self.refused = 0
         """Refusals since the last look."""
+        self.lost = 0
+        """Of these, how many because the server was gone."""
         self._since = now
         self._ended = 0
         self._tokens = 0
@@ -70,9 +73,10 @@ class Tally:
         self._taken += took
         self._tokens += usage.input + usage.output
 
-    def refuse(self, retry_after: float) -> None:
-        """It was refused, and the server asked for so many seconds."""
+    def refuse(self, retry_after: float, *, is_lost: bool = False) -> None:
+        """It was refused, and the server asked for so many seconds; or `is_lost`, since the server was gone."""
         self.refused += 1
+        self.lost += is_lost
         if retry_after > self._retry_after:
             self._retry_after = retry_after
 
@@ -88,6 +92,7 @@ class Tally:
             work=float(self._tokens or self._ended),
             taken=self._taken,
             refused=self.refused,
+            lost=self.lost,
             retry_after=self._retry_after,
             signals=signals,
         )

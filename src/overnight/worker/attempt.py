@@ -74,7 +74,7 @@ class Attempts:
         running = len(flow.running)
         cap = self._cap(flow, running, now)
         on_trial = flow.route.is_on_trial
-        flow.is_blocked = cap <= 0
+        flow.is_blocked = cap <= 0 or (on_trial and _others_are_better_probes(flow, now))
         if flow.is_blocked:
             # Its server is down: how long that lasts says nothing about the database.
             flow.wants_since = None
@@ -95,8 +95,8 @@ class Attempts:
         sources = [s for s in flow.sources.values() if s.untaken]
         self._see(flow, sources, now)
         if on_trial:
-            # A few requests that fail whatever the server does must not keep it from all the others.
-            sources = [s for s in sources if s.blocks] or sources
+            # Requests that fail whatever the server does must not keep it from all the others.
+            sources = [s for s in sources if s.may_do_well(now)] or [s for s in sources if s.blocks] or sources
         chosen = self._take_first(flow, [s for s in sources if s.owner in newcomers], min(len(newcomers), cap))
         lines -= len(chosen)
         if len(sources) == 1:
@@ -194,6 +194,13 @@ class Attempts:
                 self._held.drop(request)
             else:
                 self._held.put_back(request, first=True)
+
+
+def _others_are_better_probes(flow: Flow, now: float) -> bool:
+    """Whether requests of other models may do well on the route, and none of this one."""
+    if any(source.may_do_well(now) for source in flow.sources.values()):
+        return False
+    return any(source.may_do_well(now) for other in flow.siblings for source in other.sources.values())
 
 
 def _newcomers(flow: Flow) -> set[int]:

@@ -16,7 +16,7 @@ from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_r
 from overnight.monotonic import monotonic
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
-from overnight.upstreams.http import Broken, Reply
+from overnight.upstreams.http import Broken, BrokenKind, Reply
 from overnight.worker.clock import Clock
 from overnight.worker.held import Held
 from overnight.worker.queued import Queued
@@ -27,6 +27,7 @@ LONGEST_QUEUED_WAIT = timedelta(minutes=15)
 LOST_WAIT = 0.25
 """Seconds, doubling with each loss; the supervisor of a local engine needs a moment to see that it died."""
 LONGEST_LOST_WAIT = 5.0
+_GONE = frozenset({BrokenKind.REFUSED, BrokenKind.CLOSED, BrokenKind.CUT})
 MOST_TRIES_STORED = 32_767
 
 
@@ -55,12 +56,10 @@ class Endings:
         """A try came to no response; `given_up` where it was cancelled here."""
         flow = request.block.source.flow
         events.tell("try_failed", code=tried.code, status=tried.status, route=flow.route.name)
-        if tried.blames_route:
-            flow.route.note_failure(now, request.started)
-        elif isinstance(came, Reply):
-            flow.route.note_answer()
+        self._blame(request, tried, came, now)
         if is_refusal(tried):
-            flow.route.tally.refuse(tried.retry_after.total_seconds() if tried.retry_after else 0.0)
+            is_lost = isinstance(came, Broken) and came.kind in _GONE
+            flow.route.tally.refuse(tried.retry_after.total_seconds() if tried.retry_after else 0.0, is_lost=is_lost)
         if given_up and isinstance(came, Broken):
             self._hand_back(request, tried, now)
         elif tried.queued:
@@ -71,6 +70,22 @@ class Endings:
             self._lose_server(request, tried, now)
         else:
             self._decide(request, tried, now)
+
+    def _blame(self, request: Request, tried: Try, came: Reply | Broken, now: float) -> None:
+        """A failure counts against the server, unless that answered and requests of other batches may do better there:
+        those of one batch may fail whatever the server does.
+        """
+        source = request.block.source
+        route = source.flow.route
+        if not tried.blames_route:
+            source.failures = 0
+            if isinstance(came, Reply):
+                route.note_answer()
+            return
+        source.failures += 1
+        others = (other for flow in source.flow.siblings for other in flow.sources.values())
+        if isinstance(came, Broken) or not any(other.may_do_well(now) for other in others):
+            route.note_failure(now, request.started)
 
     def _decide(self, request: Request, tried: Try, now: float) -> None:
         batch = request.block.source.batch

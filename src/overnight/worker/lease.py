@@ -106,7 +106,7 @@ class Lessee:
         if not route.offers or self._limits.per_model == 0:
             return None
         flows = self._held.flows_of(route)
-        if not (lacks_probe(flows) if route.is_on_trial else route.is_up(now)):
+        if not (lacks_probe(flows, now) if route.is_on_trial else route.is_up(now)):
             return None
         lines = 1 if route.is_on_trial else self._lines(route, flows)
         is_early = now < self._look_at.get((route.name, lines > 0), 0.0)
@@ -131,7 +131,8 @@ class Lessee:
         flows = self._held.flows_of(route)
         of_others = self._routes.models_of_others(route) if route.takes_any_model else ()
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
-        full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting]
+        failing = {s.batch.no for s in stock.sources if s.failures} if route.is_on_trial else set()
+        full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting or s.batch.no in failing]
         held = [] if in_order else [s.batch.no for s in stock.sources if s.untaken and s.owner in stock.well_fed]
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(

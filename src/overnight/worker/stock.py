@@ -35,9 +35,9 @@ class Stock:
         self.well_fed = {owner for owner, count in self.owners.items() if count >= self.enough}
 
 
-def lacks_probe(flows: list[Flow]) -> bool:
-    """Whether all that is held for a server that failed too often has failed before: something else may do better."""
-    return not any(source.blocks for flow in flows for source in flow.sources.values())
+def lacks_probe(flows: list[Flow], now: float) -> bool:
+    """Whether all that is held for a server that failed too often may fail again: something else may do better."""
+    return not any(source.may_do_well(now) for flow in flows for source in flow.sources.values())
 
 
 def note_more(more: set[int], wanted: Wanted, blocks: list[LeasedBlock]) -> None:

@@ -66,6 +66,9 @@ def follow(room: Room, seen: Seen) -> Room:
     """The room after a period, given what was seen in it."""
     started = max(0, seen.ended + seen.left - room.in_flight)
     room = chance.note(_pass(room, seen), seen, started)
+    if seen.lost > seen.left:
+        # It is gone, which says nothing of how much it bears: when it is back, it is given as much as before.
+        return chance.judge(_pause(room, seen, kept=room.number))
     if seen.refused and not chance.are_tolerated(room, seen):
         return chance.judge(_give_way(room, seen))
     if seen.refused:
@@ -111,7 +114,7 @@ def _pass(room: Room, seen: Seen) -> Room:
 def _give_way(room: Room, seen: Seen) -> Room:
     """The server refused: keep a little less than what it took."""
     if seen.left == 0 and seen.ended == 0:
-        return _pause(room, seen)
+        return _pause(room, seen, kept=room.number / 2)
     kept = max(1.0, room.number - seen.refused)
     if room.guard > 0:
         return replace(room, number=kept, trusted=kept).began_anew()
@@ -131,14 +134,14 @@ def _give_way(room: Room, seen: Seen) -> Room:
     ).began_anew()
 
 
-def _pause(room: Room, seen: Seen) -> Room:
-    """The server refused all there was: try one request after a while; when it answers, ramp to half of before."""
+def _pause(room: Room, seen: Seen, kept: float) -> Room:
+    """The server refused all there was: try one request after a while; when it answers, ramp to what is `kept`."""
     first = room.last_pause == 0
     pause = min(max(FIRST_PAUSE, room.last_pause * 2, seen.retry_after), LONGEST_PAUSE)
     return replace(
         room,
         number=1.0,
-        trusted=max(1.0, room.number / 2) if first else room.trusted,
+        trusted=max(1.0, kept) if first else room.trusted,
         phase=Phase.RAMP,
         why=Why.REFUSED,
         epoch=Epoch(),

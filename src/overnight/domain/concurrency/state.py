@@ -89,6 +89,8 @@ class Seen:
     """Seconds; the longest that a refusal asked for."""
     signals: Signals | None = None
     """Where the server was asked in this period."""
+    lost: int = 0
+    """Of those refused: the server took no connection, or went away."""
 
 
 @dataclass(frozen=True, slots=True)
