@@ -39,6 +39,8 @@ class Route(ABC):
         """Hears of every request that starts and ends on it."""
         self.interactive = 0
         """Interactive requests in flight on it."""
+        self.failing: dict[int, None] = {}
+        """Batches whose last request that ended here failed as it does where a server is down, by their numbers."""
         self.on_change: list[Callable[[], None]] = []
 
     @property

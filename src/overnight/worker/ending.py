@@ -29,6 +29,8 @@ LOST_WAIT = 0.25
 LONGEST_LOST_WAIT = 5.0
 _GONE = frozenset({BrokenKind.REFUSED, BrokenKind.CLOSED, BrokenKind.CUT})
 MOST_TRIES_STORED = 32_767
+MOST_FAILING = 10_000
+"""Batches of which a route remembers that they fail there."""
 
 
 class Endings:
@@ -78,11 +80,13 @@ class Endings:
         source = request.block.source
         route = source.flow.route
         if not tried.blames_route:
-            source.failures = 0
+            route.failing.pop(source.batch.no, None)
             if isinstance(came, Reply):
                 route.note_answer()
             return
-        source.failures += 1
+        if source.batch.no not in route.failing and len(route.failing) >= MOST_FAILING:
+            del route.failing[next(iter(route.failing))]
+        route.failing[source.batch.no] = None
         others = (other for flow in source.flow.siblings for other in flow.sources.values())
         if isinstance(came, Broken) or not any(other.may_do_well(now) for other in others):
             route.note_failure(now, request.started)

@@ -28,7 +28,6 @@ class Source:
         "batch",
         "blocks",
         "expected",
-        "failures",
         "flow",
         "in_flight",
         "is_sorted",
@@ -50,8 +49,6 @@ class Source:
         self.waiting = 0
         """Requests that wait until their next try is due, or for their turn to run alone."""
         self.last_turn = -1
-        self.failures = 0
-        """In a row, of its requests, that would blame the server."""
         self.expected = ExpectedOutput(flow.expected)
 
     @property
@@ -64,7 +61,9 @@ class Source:
 
     def may_do_well(self, now: float) -> bool:
         """Whether a request of it could start, and the last one that ended did not fail as servers do that are down."""
-        return not self.failures and self.untaken > 0 and now >= self.flow.held_until and self.batch.may_start(now)
+        if not self.untaken or now < self.flow.held_until:
+            return False
+        return self.batch.no not in self.flow.route.failing and self.batch.may_start(now)
 
     def add(self, block: Block) -> None:
         """The requests of a block may start as their turns come."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from math import ceil
 
 from overnight.catalog.route import Route
@@ -10,7 +12,7 @@ from overnight.catalog.routes import Routes
 from overnight.domain.limits import BLOCK_BYTES, BLOCK_LINES, MIB, Limits
 from overnight.monotonic import monotonic
 from overnight.store import leases
-from overnight.store.leases import Wanted
+from overnight.store.leases import LeasedBlock, Wanted
 from overnight.store.pool import Session
 from overnight.worker import room
 from overnight.worker.arrivals import Arrivals
@@ -131,8 +133,7 @@ class Lessee:
         flows = self._held.flows_of(route)
         of_others = self._routes.models_of_others(route) if route.takes_any_model else ()
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
-        failing = {s.batch.no for s in stock.sources if s.failures} if route.is_on_trial else set()
-        full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting or s.batch.no in failing]
+        full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting]
         held = [] if in_order else [s.batch.no for s in stock.sources if s.untaken and s.owner in stock.well_fed]
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
@@ -199,7 +200,7 @@ class Lessee:
     async def _lease(self, session: Session, route: Route, wanted: Wanted) -> bool:
         worker = self._held.worker
         asked = monotonic()
-        blocks, now = await leases.lease(session, worker, wanted)
+        blocks, now = await self._find(session, route, wanted)
         self._held.check(worker)
         self._clock.set(now, asked)
         note_more(self._held.more.setdefault(route.name, set()), wanted, blocks)
@@ -211,9 +212,20 @@ class Lessee:
         self._look_at.clear()
         self._arrivals.add(route, blocks)
         self._after[route.name] = max((b.batch.owner for b in blocks), key=lambda no: (no <= wanted.after, no))
-        if wanted.in_order:
+        if wanted.in_order and not route.is_on_trial:
             self._places.remember(route.name, blocks)
         self._lines_each = sum(len(b.lines) for b in blocks) / len(blocks)
         self._bytes_each = sum(sum(map(len, b.requests)) for b in blocks) / len(blocks)
         await self._arrivals.round(session)
         return True
+
+    async def _find(self, session: Session, route: Route, wanted: Wanted) -> tuple[list[LeasedBlock], datetime]:
+        """Lease; to probe a server first what did not fail there before, else anything where nothing is held."""
+        worker = self._held.worker
+        if not (route.is_on_trial and route.failing):
+            return await leases.lease(session, worker, wanted)
+        found = await leases.lease(session, worker, replace(wanted, skipped=[*wanted.skipped, *route.failing]))
+        if found[0] or any(flow.untaken for flow in self._held.flows_of(route)):
+            return found
+        self._held.check(worker)
+        return await leases.lease(session, worker, wanted)

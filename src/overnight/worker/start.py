@@ -233,7 +233,7 @@ class Starter:
             came_to = within_context(came_to, source.batch.defaults.get("max_context_length"), request.text)
         flow.settle(request, came_to.usage)
         if came_to.code is None:
-            source.failures = 0
+            flow.route.failing.pop(source.batch.no, None)
             flow.route.tally.answer(now - request.started, came_to.usage)
             if flow.route.is_troubled:
                 flow.route.note_answer()
