@@ -149,7 +149,7 @@ class Following:
     def _check_outputs(self) -> None:
         for path, tasks in self._job.outputs.items():
             ours = any(course.batches for course in self.courses if course.task in tasks)
-            if path.exists() and not (ours or self._job.overwrite or self._job.again):
+            if path.exists() and path.stat().st_size and not (ours or self._job.overwrite or self._job.again):
                 raise Unusable(
                     f"{path} exists and is not of an earlier run of this job that the server still knows. "
                     "Pass --overwrite to replace it."

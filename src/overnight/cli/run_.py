@@ -21,6 +21,7 @@ from overnight.cli.gather import write_answers
 from overnight.cli.hosting import hosted
 from overnight.cli.inputs import STDOUT, Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
+from overnight.cli.origin import refuse_other_files
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
 from overnight.cli.progress import bars
 from overnight.cli.repeats import refuse_repeats
@@ -99,6 +100,7 @@ def run(
         tasks = tasks_of(inputs, out, endpoint, defaults, printed)
         job = Job(tasks, window, defaults, again, overwrite, retry_failed, ordered, is_printed=printed is not None)
         refuse_repeats(job)
+        refuse_other_files(job)
         courses = _carried_out(job, server, settings)
         if printed and out.exists():
             output.print_file(out)
