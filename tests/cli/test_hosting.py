@@ -27,20 +27,6 @@ def test_what_upstreams_lack_must_be_a_field_of_some_body() -> None:
         settings(upstream=[url], upstream_lacks=["colour"])
 
 
-def test_an_option_of_an_own_server_has_one_started_whatever_the_variable_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OVERNIGHT_SERVER", "http://127.0.0.1:9")
-    file = write(tmp_path, [chat("a", "x")])
-    words = ["run", str(file), "-o", str(tmp_path / "out"), "--data-dir", str(tmp_path / "data")]
-
-    assert run([*words, "--postgres-bin", "/no/such/programs"]) == 3
-
-    said = " ".join(capfd.readouterr().err.split())
-    assert "/no/such/programs" in said
-    assert "127.0.0.1:9" not in said
-
-
 def test_variables_of_an_own_server_go_with_a_named_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,7 +91,7 @@ def run(
         raise typer.BadParameter("it says otherwise than --again: name one of them.", param_hint="--retry-failed")
     if printed and json:
         raise typer.BadParameter("standard output has room for --json or the results.", param_hint="--output")
-    server = _named_server(server, given_options(context, but=("data",)))
+    server = _named_server(server, settings, given_options(context, but=("data",)))
     events.set_up_logging(read_log_level(log_level))
     defaults = read_parameters(param or [])
     with read_inputs(files) as inputs, TemporaryDirectory(prefix="overnight-") as folder:
@@ -108,13 +108,13 @@ def run(
     raise typer.Exit(0 if all(course.all_answered for course in courses) else 1)
 
 
-def _named_server(given: str | None, own: Sequence[str]) -> str | None:
-    """The server to use; None where one is to be started, as is meant by options of its `own`.
+def _named_server(given: str | None, settings: Settings, own: Sequence[str]) -> str | None:
+    """The server to use; None where one is to be started.
 
-    Raises BadParameter for both, and for what is no address.
+    Raises BadParameter for one that is given beside options of its `own`, and for what is no address.
     """
     if given is None:
-        given = None if own else os.environ.get("OVERNIGHT_SERVER")
+        given = None if settings.models or settings.upstreams else os.environ.get("OVERNIGHT_SERVER")
     elif own:
         raise typer.BadParameter(
             "it is for a server that is started here; leave it out, or leave --server out.", param_hint=own[0]
