@@ -58,8 +58,19 @@ def test_results_of_the_job_are_known_as_its_own(tmp_path: Path, held: str) -> N
         (RESULT + RESULT[:20] + "\n" + RESULT, 2),
         (RESULT * 12_000 + "[]\n", 12_001),
         (RESULT + '"\xff"\n', 2),
+        ("[" * 100_000 + "]" * 100_000, 1),
     ],
-    ids=["notes", "notes, no line end", "stranger", "stranger at the end", "request", "cut within", "late", "bytes"],
+    ids=[
+        "notes",
+        "notes, no line end",
+        "stranger",
+        "stranger at the end",
+        "request",
+        "cut within",
+        "late",
+        "bytes",
+        "deep",
+    ],
 )
 def test_a_file_with_another_line_is_refused_by_its_number_and_replaced_when_told(
     tmp_path: Path, held: str, line: int

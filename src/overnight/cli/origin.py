@@ -77,7 +77,7 @@ def _ids(path: Path) -> Iterator[tuple[int, int]]:
 def _id(path: Path, number: int, line: bytes | None) -> int:
     try:
         return hash(_read(line or b"").custom_id)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         _refuse(path, number)
 
 
@@ -85,7 +85,7 @@ def _is_cut(line: bytes) -> bool:
     """Whether a line is the beginning of an object that does not end."""
     try:
         msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return line.startswith(b"{")
     return False
 
