@@ -46,6 +46,16 @@ def test_a_model_that_nothing_serves_is_not_the_models_of_the_batch() -> None:
     assert "'r0'" in checked.problems[0].message
 
 
+def test_a_model_of_another_endpoint_is_not_said_to_be_served_by_nobody() -> None:
+    checked = BatchCheck(CHAT, NAMES.get, longest=1_000, is_known=lambda name: name == "embedder")
+    for number, name in enumerate(("embedder", "gone")):
+        assert checked.read(number, line(f"r{number}", model=name)) is None
+    assert [(p.code, p.message) for p in checked.problems] == [
+        ("model_not_found", f"'r0' names the model 'embedder', which does not answer to {CHAT}."),
+        ("model_not_found", "'r1' names the model 'gone', which no connected server serves."),
+    ]
+
+
 @pytest.mark.parametrize("body", [{"input": "x"}, {"input": "x", "messages": 5}])
 def test_another_endpoint_is_told_with_both(body: dict[str, Any]) -> None:
     checked = check()

@@ -106,9 +106,24 @@ def test_a_file_whose_batch_is_refused_does_not_stay_on_the_server(
     words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
     before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
 
-    code, _, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--window", "500h", *words)
+    code, _, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--param", "temperature=99", *words)
 
-    assert (code, "168h" in err) == (ends, True)
+    assert (code, "temperature" in err) == (ends, True)
+    assert shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1] == before
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_a_window_that_the_server_does_not_allow_is_wrong_usage_and_not_the_files_fault(
+    shell: Shell, tmp_path: Path, command: str
+) -> None:
+    words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
+    before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
+
+    code, out, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--window", "none", *words)
+
+    assert (code, out) == (2, "")
+    assert "--window: completion_window may be 'none' only where the operator has lifted it." in err
+    assert "in.jsonl" not in err
     assert shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1] == before
 
 
@@ -195,9 +210,10 @@ def test_what_a_batch_has_left_is_retried_and_the_batch_deleted(shell: Shell, tm
     batch = submitted(shell, tmp_path, [chat("good", "hi"), chat("bad", "[status 400] no")])
     shell.service.wait(batch)
 
-    code, out, _ = shell("retry", batch)
+    code, out, said = shell("retry", batch)
     assert code == 0
-    assert shell.service.wait(out.split()[0])["retry_of"] == batch
+    assert shell.service.wait(out.strip())["retry_of"] == batch
+    assert f"Follow it with: overnight watch {out.strip()}" in said
 
     code, out, _ = shell("delete", batch)
     assert (code, out.split()[0]) == (0, batch)
@@ -271,6 +287,39 @@ def test_doctor_says_what_is_there_and_reachable(shell: Shell, service: Served, 
     assert found["database"]["ok"] is True
     assert found["data directory"]["says"] == str(tmp_path)
     assert shell("doctor", "--data-dir", str(tmp_path))[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [("/proc/x", "/proc/x cannot be made"), ("/proc", "/proc cannot be written"), ("{file}/x", "x cannot be made")],
+)
+def test_doctor_says_of_a_data_directory_that_it_cannot_be(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, folder: str, says: str
+) -> None:
+    (tmp_path / "file").touch()
+
+    code = run(["doctor", "--json", "--data-dir", folder.format(file=tmp_path / "file")])
+
+    (found,) = (f for f in json.loads(capfd.readouterr().out) if f["what"] == "data directory")
+    assert (code, found["ok"], says in found["says"]) == (1, False, True), found
+
+
+def test_doctor_misses_a_server_only_where_it_was_named(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def server(*words: str) -> tuple[int, bool | None]:
+        code = run(["doctor", "--json", "--data-dir", str(tmp_path), *words])
+        (found,) = (f for f in json.loads(capfd.readouterr().out) if f["what"] == "server")
+        return code, found["ok"]
+
+    dead = "http://127.0.0.1:9"
+    monkeypatch.setattr("overnight.cli.connect.DEFAULT_SERVER", dead)
+    monkeypatch.delenv("OVERNIGHT_SERVER", raising=False)
+    assert server() == (0, None)
+    assert server("--server", dead) == (1, False)
+    monkeypatch.setenv("OVERNIGHT_SERVER", dead)
+    assert server() == (1, False)
 
 
 def test_migrate_brings_a_fresh_database_to_the_newest_schema(

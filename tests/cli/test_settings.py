@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from overnight.cli.app import run
 from overnight.domain.settings_table import TABLE
@@ -91,3 +92,15 @@ def test_one_value_that_cannot_be_taken_changes_nothing_and_ends_with_2(
     assert says in " ".join(said.replace("│", " ").split())
     listed = {one["name"]: one["value"] for one in json.loads(settings("--json")[1])}
     assert listed["BATCH_MAX_REQUESTS"] == 4
+
+
+def test_what_is_logged_while_the_database_is_made_is_not_among_the_settings(
+    database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    structlog.reset_defaults()
+
+    code = run(["settings", "--json", "--database-url", database_url, "--data-dir", str(tmp_path)])
+
+    out, err = capfd.readouterr()
+    assert (code, len(json.loads(out))) == (0, len(TABLE))
+    assert "schema applied=" in err

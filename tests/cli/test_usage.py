@@ -31,6 +31,19 @@ from overnight.cli.app import run
         ),
         ("submit --window 1d nowhere.jsonl", "--window: '1d' is no number of hours, such as 24h."),
         ("run in.jsonl -o x --window 0h", "--window: '0h' is no number of hours, such as 24h."),
+        ("run in.jsonl -o x --window 999h", "--window: '999h' is longer than a window can be, which is 168h."),
+        (
+            "run in.jsonl -o x --server http://x --data-dir d --max-context-length 70 --model m",
+            "--model: it is for a server that is started here; leave it out, or leave --server out.",
+        ),
+        (
+            "run in.jsonl -o x --server http://x --max-pool-size 64000",
+            "--max-pool-size: it is for a server that is started here; leave it out, or leave --server out.",
+        ),
+        (
+            "run in.jsonl -o x --server http://x --database-url postgresql://x",
+            "--database-url: it is for a server that is started here; leave it out, or leave --server out.",
+        ),
         (
             "submit --endpoint /v1/foo nowhere.jsonl",
             "--endpoint: '/v1/foo' is none of /v1/chat/completions, /v1/completions, /v1/embeddings.",

@@ -142,3 +142,15 @@ async def test_a_batch_refused_by_its_check_tells_the_first_problem(call: Caller
         with pytest.raises(BatchFailed, match=r"ended as failed: Line 1 lacks a body\."):
             await call(call.client(server.url), "submit_batch", tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("target", ["none/out.jsonl", "in.jsonl/out.jsonl", "."])
+async def test_results_that_would_have_no_place_keep_a_batch_from_being_made(
+    call: Caller, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"{}\n")
+    async with scripted() as server:
+        with pytest.raises(OSError, match=r"No such|Not a|Is a"):
+            await call(call.client(server.url), "submit_batch", tmp_path / "in.jsonl", tmp_path / target)
+    assert server.asked == []
+    assert [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]

@@ -120,7 +120,10 @@ async def test_all_problems_are_told_at_once(make: Factory) -> None:
 
 async def test_a_model_that_does_not_serve_the_endpoint_is_not_found(make: Factory) -> None:
     await serve(make.store, make.life.no, [Offer("m", (), None, ("embeddings",))])
-    assert await errors(make, lines(1)) == [("model_not_found", 1, "body.model")]
+    batch = await make.running(lines(1))
+    assert batch.status is Status.FAILED
+    assert [(e["code"], e["line"], e["param"]) for e in batch.errors or []] == [("model_not_found", 1, "body.model")]
+    assert "does not answer to /v1/chat/completions" in (batch.errors or [])[0]["message"]
 
 
 async def test_a_field_that_some_server_of_the_model_cannot_carry_refuses_the_batch(make: Factory) -> None:

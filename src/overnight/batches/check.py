@@ -28,6 +28,8 @@ class BatchCheck:
     """Whether requests of the batch may name different models, as direct ones may."""
     lacks_of: Callable[[str], Lacks] = field(default=lambda model: frozenset(), kw_only=True)
     """What the routes to a model cannot carry."""
+    is_known: Callable[[str], bool] = field(default=lambda name: False, kw_only=True)
+    """Whether a name that stands for no model here stands for one of another endpoint."""
     lines: int = 0
     """Requests so far."""
     model: str | None = None
@@ -92,7 +94,9 @@ class BatchCheck:
     def _other_model(self, number: int, request: Shape, model: str | None) -> Shape | None:
         name = shown(request.body.model)
         if model is None:
-            says = f"{shown(request.custom_id)} names the model {name}, which no connected server serves."
+            is_known = self.is_known(request.body.model)
+            why = f"does not answer to {self.endpoint}" if is_known else "no connected server serves"
+            says = f"{shown(request.custom_id)} names the model {name}, which {why}."
             self.note(Problem("model_not_found", number, says, "body.model"))
             return None
         if self.model is None or self.many_models:

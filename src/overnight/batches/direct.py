@@ -11,7 +11,7 @@ import msgspec
 
 from overnight.batches.check import BatchCheck, with_total
 from overnight.batches.request import NewBatch
-from overnight.catalog.find import lacks_of, resolve
+from overnight.catalog.find import is_known, lacks_of, resolve
 from overnight.domain import lines
 from overnight.domain.direct import URL, as_line, name_of, url_of
 from overnight.domain.errors import RequestsRefused, TooManyRequests
@@ -84,8 +84,14 @@ class _Preparing:
         def find(name: str) -> str | None:
             return resolve(served, name, target) if served else name
 
-        carried = partial(lacks_of, served)
-        self._check = BatchCheck(endpoint, find, longest, many_models=True, lacks_of=carried)
+        self._check = BatchCheck(
+            endpoint,
+            find,
+            longest,
+            many_models=True,
+            lacks_of=partial(lacks_of, served),
+            is_known=partial(is_known, served),
+        )
         self.roll = rolls.Writer()
         self._seen: dict[str, int] = {}
         self._count = count

@@ -26,6 +26,11 @@ def resolve(served: Iterable[Offer], name: str, target: str) -> str | None:
     return by_alias or as_it_is
 
 
+def is_known(served: Iterable[Offer], name: str) -> bool:
+    """Whether some server lists a model that `name` means, for whatever target."""
+    return any(name in (offer.model, *offer.aliases) for offer in served)
+
+
 def routes_to(routes: Iterable[Route], model: str) -> list[Route]:
     """The routes to a model, by its canonical id; those of servers that take every name only where none lists it."""
     known = list(routes)

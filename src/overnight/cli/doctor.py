@@ -8,8 +8,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import asyncpg
@@ -64,7 +66,7 @@ def doctor(
         _vllm(),
         _model(),
         _database(database_url, Folder(data_dir(data) / "postgres"), postgres_bin),
-        _server(server_address(server)),
+        _server(server_address(server), is_named=bool(server or os.environ.get("OVERNIGHT_SERVER"))),
         *map(_upstream, upstream or ()),
     ]
     if json:
@@ -88,11 +90,15 @@ def _packages() -> Iterator[Finding]:
 
 
 def _machine(folder: Path) -> Iterator[Finding]:
-    nearest = next(p for p in (folder, *folder.parents) if p.exists())
-    if os.access(nearest, os.W_OK | os.X_OK):
-        yield Finding("data directory", True, str(folder))
-    else:
-        yield Finding("data directory", False, f"{nearest} is not writable; name another with --data-dir")
+    nearest = _nearest(folder)
+    try:
+        # Rights don't tell everything: some file systems take no folders from anybody.
+        with TemporaryDirectory(prefix=".overnight-", dir=nearest):
+            yield Finding("data directory", True, str(folder))
+    except OSError as e:
+        cannot = "written" if nearest == folder else "made"
+        says = f"{folder} cannot be {cannot} ({e.strerror}); name another with --data-dir"
+        yield Finding("data directory", False, says)
     disk = shutil.disk_usage(nearest)
     enough = disk.free >= min(GIB, disk.total // 20)
     yield Finding("disk", enough, f"{disk.free / GIB:,.1f} GiB free of {disk.total / GIB:,.1f}")
@@ -102,6 +108,15 @@ def _machine(folder: Path) -> Iterator[Finding]:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         says = f"{files:,} at once" + ("" if files >= ENOUGH_FILES else f"; raise `ulimit -n` for {ENOUGH_FILES:,}")
         yield Finding("open files", True if files >= ENOUGH_FILES else None, says)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself, or where there is none, what is there on the way to it."""
+    for place in (folder, *folder.parents):
+        with suppress(OSError):
+            place.stat()
+            return place
+    return folder
 
 
 def _vllm() -> Finding:
@@ -128,6 +143,8 @@ def _database(url: str | None, folder: Folder, programs: Path | None) -> Finding
             found = binaries.find(folder, programs)
         except Unusable as e:
             return Finding("database", False, str(e))
+        except OSError as e:
+            return Finding("database", False, f"{folder.path} cannot be read ({e.strerror})")
         return Finding("database", True, f"embedded, PostgreSQL {found.major} in {found.folder}")
     try:
         return Finding("database", True, asyncio.run(_server_version(url)))
@@ -144,10 +161,10 @@ async def _server_version(url: str) -> str:
         await connection.close()
 
 
-def _server(address: str) -> Finding:
+def _server(address: str, *, is_named: bool) -> Finding:
     found = _reachable("server", address, f"{address.rstrip('/').removesuffix('/v1')}/health")
-    # None need run: `overnight run` starts its own.
-    return found if found.ok else found._replace(ok=None)
+    # Where none was named none need run: `overnight run` starts its own.
+    return found if found.ok or is_named else found._replace(ok=None)
 
 
 def _upstream(url: str) -> Finding:

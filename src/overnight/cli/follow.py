@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.cli import output
 from overnight.cli.job import AGAIN, MARK, Job, Task
+from overnight.cli.parameters import check_window
 from overnight.cli.progress import Bars, Counts, stage_of
 from overnight.client import AsyncClient
 from overnight.client.errors import ApiError, ConnectionFailed, NotFound, OvernightError, ServerFault, TooManyRequests
@@ -149,7 +150,7 @@ class Following:
     def _check_outputs(self) -> None:
         for path, tasks in self._job.outputs.items():
             ours = any(course.batches for course in self.courses if course.task in tasks)
-            if path.exists() and not (ours or self._job.overwrite or self._job.again):
+            if path.exists() and path.stat().st_size and not (ours or self._job.overwrite or self._job.again):
                 raise Unusable(
                     f"{path} exists and is not of an earlier run of this job that the server still knows. "
                     "Pass --overwrite to replace it."
@@ -186,9 +187,10 @@ class Following:
                 metadata=marks,
                 **self._job.defaults,
             )
-        except ApiError:
+        except ApiError as e:
             with suppress(OvernightError):
                 await self._client.delete_file(stored["id"])
+            check_window(e)
             raise
 
     async def _patiently(self, call: Any, *given: Any, **named: Any) -> Batch:

@@ -202,6 +202,17 @@ def _fields(names: list[str]) -> frozenset[str]:
     return frozenset(names)
 
 
+def given_options(context: typer.Context, *, but: Collection[str] = ()) -> list[str]:
+    """The options of `settings` that were given on the command line, but for some, in the order of the help."""
+    sources = {
+        option: context.get_parameter_source(option)
+        for option in inspect.signature(settings).parameters
+        if option not in but
+    }
+    flags = {param.name: max(param.opts, key=len) for param in context.command.params}
+    return [flags[option] for option, source in sources.items() if source and source.name == "COMMANDLINE"]
+
+
 def hosted(command: Callable[..., None], *, without: Collection[str] = ()) -> Callable[..., None]:
     """Give a command the options of `settings` beside its own; it is called with what these make, as `settings`.
 

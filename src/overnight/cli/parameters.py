@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight.client.errors import ApiError
 from overnight.domain.errors import Unusable
+from overnight.domain.settings_table import SETTINGS
 from overnight.domain.targets import ENDPOINTS, TARGETS
 
 _WINDOW = re.compile(r"[1-9][0-9]{0,5}h|none")
@@ -23,10 +25,19 @@ def _read_endpoint(given: str | None) -> str | None:
 
 
 def _read_window(given: str) -> str:
-    # How long it may be is the server's to say.
     if not _WINDOW.fullmatch(given):
         raise typer.BadParameter(f"{given!r} is no number of hours, such as 24h.")
+    # An operator may set it shorter, which only the server can say.
+    longest = SETTINGS["BATCH_LONGEST_WINDOW_HOURS"].most
+    if given != "none" and int(given[:-1]) > longest:
+        raise typer.BadParameter(f"{given!r} is longer than a window can be, which is {longest}h.")
     return given
+
+
+def check_window(refusal: ApiError) -> None:
+    """Raise BadParameter where it is the window that a server refuses: whatever file comes with it, none is taken."""
+    if refusal.param == "completion_window":
+        raise typer.BadParameter(refusal.message, param_hint="--window") from None
 
 
 Endpoint = Annotated[

@@ -38,7 +38,7 @@ def refuse_repeats(job: Job) -> None:
 
 
 def _refuse_repeats(inputs: Sequence[Input]) -> None:
-    shared = _shared([_hashes(given) for given in inputs])
+    shared = _shared([hashes_of(given) for given in inputs])
     first: dict[str, Input] = {}
     for given in inputs if shared else ():
         for name in ids_of(given):
@@ -50,7 +50,8 @@ def _refuse_repeats(inputs: Sequence[Input]) -> None:
                 )
 
 
-def _hashes(given: Input) -> npt.NDArray[np.int64]:
+def hashes_of(given: Input) -> npt.NDArray[np.int64]:
+    """The hash of each custom_id of a file, once, sorted."""
     return np.unique(np.frombuffer(array("q", map(hash, ids_of(given))), dtype=np.int64))
 
 

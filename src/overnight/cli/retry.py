@@ -13,4 +13,5 @@ def retry(batch: BatchId, server: Server = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
     else:
-        output.answer(f"{found['id']} runs what {batch} has left. Follow it: overnight watch {found['id']}")
+        output.answer(found["id"])
+        output.say(f"It runs what {batch} has left. Follow it with: overnight watch {found['id']}")

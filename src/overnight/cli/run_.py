@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,10 @@ from overnight.cli import output
 from overnight.cli.connect import Json, checked_address
 from overnight.cli.follow import Course, Following, stage, total
 from overnight.cli.gather import write_answers
-from overnight.cli.hosting import hosted
+from overnight.cli.hosting import given_options, hosted
 from overnight.cli.inputs import STDOUT, Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
+from overnight.cli.origin import refuse_other_files
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
 from overnight.cli.progress import bars
 from overnight.cli.repeats import refuse_repeats
@@ -63,6 +64,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output 
 
 @hosted
 def run(
+    context: typer.Context,
     files: Files,
     out: Out,
     server: OwnServer = None,
@@ -89,9 +91,7 @@ def run(
         raise typer.BadParameter("it says otherwise than --again: name one of them.", param_hint="--retry-failed")
     if printed and json:
         raise typer.BadParameter("standard output has room for --json or the results.", param_hint="--output")
-    if server is None and not settings.models and not settings.upstreams:
-        server = os.environ.get("OVERNIGHT_SERVER") or None
-    server = checked_address(server) if server else None
+    server = _named_server(server, settings, given_options(context, but=("data",)))
     events.set_up_logging(read_log_level(log_level))
     defaults = read_parameters(param or [])
     with read_inputs(files) as inputs, TemporaryDirectory(prefix="overnight-") as folder:
@@ -99,12 +99,27 @@ def run(
         tasks = tasks_of(inputs, out, endpoint, defaults, printed)
         job = Job(tasks, window, defaults, again, overwrite, retry_failed, ordered, is_printed=printed is not None)
         refuse_repeats(job)
+        refuse_other_files(job)
         courses = _carried_out(job, server, settings)
         if printed and out.exists():
             output.print_file(out)
     if json:
         output.as_json([as_json(course) for course in courses])
     raise typer.Exit(0 if all(course.all_answered for course in courses) else 1)
+
+
+def _named_server(given: str | None, settings: Settings, own: Sequence[str]) -> str | None:
+    """The server to use; None where one is to be started.
+
+    Raises BadParameter for one that is given beside options of its `own`, and for what is no address.
+    """
+    if given is None:
+        given = None if settings.models or settings.upstreams else os.environ.get("OVERNIGHT_SERVER")
+    elif own:
+        raise typer.BadParameter(
+            "it is for a server that is started here; leave it out, or leave --server out.", param_hint=own[0]
+        )
+    return checked_address(given) if given else None
 
 
 def _carried_out(job: Job, server: str | None, settings: Settings) -> list[Course]:

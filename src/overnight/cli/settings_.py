@@ -13,7 +13,7 @@ from overnight.cli import output
 from overnight.cli.connect import Json
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
-from overnight.domain import settings_table
+from overnight.domain import events, settings_table
 from overnight.domain.errors import BadRequest
 from overnight.domain.setting import Setting, Value
 from overnight.domain.settings_table import SETTINGS, TABLE
@@ -141,6 +141,7 @@ async def _in_database(where: Where, do: Callable[[Store], Awaitable[Any]]) -> A
     from overnight.server import opened_store
     from overnight.settings import prepare_data_dir
 
+    events.set_up_logging("info")
     chosen = Settings(data_dir=data_dir(where.data), database_url=where.database_url, postgres_bin=where.postgres_bin)
     prepare_data_dir(chosen.data_dir)
     async with opened_store(chosen) as store:

@@ -10,7 +10,15 @@ from overnight.cli import output
 from overnight.cli.connect import Json, Server, client
 from overnight.cli.inputs import Files, Input, read_inputs
 from overnight.cli.job import endpoint_of
-from overnight.cli.parameters import Endpoint, Metadata, Parameters, Window, read_metadata, read_parameters
+from overnight.cli.parameters import (
+    Endpoint,
+    Metadata,
+    Parameters,
+    Window,
+    check_window,
+    read_metadata,
+    read_parameters,
+)
 from overnight.cli.show import problems
 from overnight.client import Client
 from overnight.client.errors import ApiError, OvernightError
@@ -48,6 +56,8 @@ def _hand_over(c: Client, given: Input, named: dict[str, Any], *, json: bool) ->
         if refused is not None:
             error = _error(_tell_problems(given.name, refused), problems=refused)
     except (ApiError, Unusable, OSError) as e:
+        if isinstance(e, ApiError):
+            check_window(e)
         says = str(e.strerror or e) if isinstance(e, OSError) else str(e)
         error = _error(says, code=e.code if isinstance(e, ApiError) else None)
         output.complain(f"{given.name} was refused, and nothing of it runs. {says}")

@@ -139,8 +139,11 @@ class Calls(Creates, Files, Uploads, Verbs):
         """Upload a file, run it as a batch, wait, and write the results; return the completed batch.
 
         `output_file_path` gets one line for each request, errors included, all at once when the batch has ended.
-        Raises what `wait_for_batch` does; results of a batch that ended early are written before.
+        Raises what `wait_for_batch` does; results of a batch that ended early are written before. Raises OSError
+        before anything is sent where they could not be.
         """
+        if output_file_path is not None:
+            await self._edge.run(download.check_target, Path(output_file_path))
         file = await self.upload_file(input_file_path)
         batch = await self.create_batch(
             file["id"],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,16 @@ _PIECE = 1 << 20
 def part_of(target: Path, file_id: str) -> Path:
     """Where the bytes of a file gather until they are all there: beside the target, so that it can be renamed."""
     return target.with_name(f".{target.name}.{file_id}.part")
+
+
+def check_target(target: Path) -> None:
+    """Raise OSError where no file can be put at `target`: it is a folder, or what should be its folder is none."""
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    # Rights don't tell everything: only a file that is made shows that the results can be gathered there.
+    trial = part_of(target, secrets.token_hex(16))
+    trial.touch(exist_ok=False)
+    trial.unlink()
 
 
 async def fetch(edge: Edge, ask: Ask, part: Path, size: int, sha256: str) -> None:

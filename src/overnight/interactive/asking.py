@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from overnight.catalog.find import lacks_of, resolve, routes_to
+from overnight.catalog.find import is_known, lacks_of, resolve, routes_to
 from overnight.catalog.route import MOST_INTERACTIVE, Route
 from overnight.catalog.routes import Routes
 from overnight.domain.body import prepare
@@ -92,7 +92,7 @@ class Asking:
         elsewhere = await list_served(self._store)
         if resolve((o for o in elsewhere if not o.any_model), self._asked.model, self._asked.target.name) is not None:
             return NotReady(f"The model {name!r} is served by another process of this deployment: call that one.")
-        if any(name in (offer.model, *offer.aliases) for offer in elsewhere):
+        if is_known(elsewhere, name):
             says = f"The model {name!r} does not answer to {self._asked.target.url}."
         else:
             says = f"No server that is connected serves the model {name!r}."

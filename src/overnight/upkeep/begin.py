@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from overnight.batches.check import BatchCheck, with_total
-from overnight.catalog.find import lacks_of, resolve
+from overnight.catalog.find import is_known, lacks_of, resolve
 from overnight.domain import events, ids
 from overnight.domain.limits import MOST_PROBLEMS
 from overnight.domain.lines import Problem
@@ -78,6 +78,7 @@ class Begin:
             longest=0,
             many_models=True,
             lacks_of=lambda model: lacks_of(self.served, model),
+            is_known=lambda name: is_known(self.served, name),
         )
         problems: list[Problem] = []
         async for number, request in blocks.read_of_models(session, self.row["no"], in_doubt):

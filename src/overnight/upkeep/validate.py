@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from overnight.batches.check import BatchCheck, with_total
-from overnight.catalog.find import lacks_of, resolve
+from overnight.catalog.find import is_known, lacks_of, resolve
 from overnight.domain import events, ids
 from overnight.domain.errors import FileNotFound
 from overnight.domain.limits import Limits
@@ -81,6 +81,7 @@ class _Checking:
             lambda name: resolve(served, name, target),
             self._limits.line_bytes,
             lacks_of=lambda model: lacks_of(served, model),
+            is_known=lambda name: is_known(served, name),
         )
 
     async def run(self) -> None:
