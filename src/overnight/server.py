@@ -19,6 +19,7 @@ from overnight.api.listen import listening
 from overnight.catalog.from_settings import engines_of, routes_of
 from overnight.catalog.routes import TEND_EVERY, Routes
 from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
+from overnight.database import neighbours_of, opened_store
 from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.domain.waiting import DISK_FULL, SAYS, SERVER_UNREACHABLE, cause_of
@@ -27,11 +28,10 @@ from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.interactive.tell import TELL_EVERY, Telling
 from overnight.loops import Bell, Round, repeat, uncancel
 from overnight.settings import Part, Settings, check_host, prepare_data_dir
-from overnight.store import accounts, embedded
+from overnight.store import accounts
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
-from overnight.store.migrate import migrate
 from overnight.store.pool import LOST, Store
 from overnight.upkeep.rounds import Upkeep, rounds
 from overnight.worker.worker import Worker
@@ -135,7 +135,8 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(opened_store(settings))
         limits = CurrentLimits(store, settings.limits, partial(disk_is_low, settings.data_dir))
-        life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
+        slots = settings.limits.slots if Part.WORKER in settings.parts else 0
+        life = Life(store, slots, neighbours=neighbours_of(settings))
         life.capped = lambda: settings.limits.per_model is not None
         await life.begin()
         stack.push_async_callback(_end_life, life)
@@ -162,30 +163,6 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
             gc.set_threshold(50_000, 50, 100)
             events.tell("started", url=server.url, data_dir=str(settings.data_dir))
             yield server
-
-
-@asynccontextmanager
-async def opened_store(settings: Settings) -> AsyncIterator[Store]:
-    """The database, migrated: the one that was named, or the embedded one under the data directory."""
-    async with AsyncExitStack() as stack:
-        if settings.database_url is None:
-            database = await embedded.ensure(settings.data_dir / "postgres", binaries=settings.postgres_bin)
-            stack.callback(database.release)
-            store = Store(database.dsn, revive=database.revive)
-        else:
-            store = Store(settings.database_url)
-        try:
-            await store.open()
-        except (*LOST, asyncpg.PostgresError, OSError, ValueError) as e:
-            # The message of the server names user and database, never the password.
-            why = str(e) if isinstance(e, asyncpg.PostgresError) else type(e).__name__
-            raise Unusable(f"The database cannot be used ({why}). Check --database-url.") from None
-        stack.push_async_callback(store.close)
-        async with store.session() as session:
-            done = await migrate(session.connection)
-        if done:
-            events.tell("migrated", applied=done)
-        yield store
 
 
 def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:

@@ -13,6 +13,7 @@ from overnight.domain import events
 from overnight.monotonic import monotonic
 from overnight.store import grants
 from overnight.store.answers import Fenced
+from overnight.store.neighbours import Neighbours
 from overnight.store.pool import Session, Store
 from overnight.store.statements import load
 
@@ -46,8 +47,16 @@ class Life:
     begins a new life under a new number. `on_new_life` hears of that with the number of the old one.
     """
 
-    def __init__(self, store: Store, slots: int = 0, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        slots: int = 0,
+        clock: Callable[[], float] = monotonic,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        """`neighbours` see at once when this process is gone; None: only its heartbeat tells."""
         self._store = store
+        self.neighbours = neighbours
         self._slots = slots
         self._clock = clock
         self._beginning = asyncio.Lock()
@@ -79,6 +88,8 @@ class Life:
         self.began_capped = capped
         self.no = row["no"]
         self._confirmed = sent
+        if self.neighbours is not None:
+            self.neighbours.enter(self.no, row["started_at"])
         events.tell("worker_registered", worker=self.no)
 
     @property
@@ -130,10 +141,14 @@ class Life:
 
     async def end(self) -> None:
         """Leave the deployment: what is still held is given back at once."""
-        async with self._store.transaction() as session:
-            await session.row(_SQL["retire_worker"], worker=self.no)
-            await grants.release(session, self.no)
-            await give_back(session, self.no)
+        ended = False
+        try:
+            async with self._store.transaction() as session:
+                await _retire(session, self.no)
+            ended = True
+        finally:
+            if self.neighbours is not None:
+                self.neighbours.leave(ended=ended)
 
 
 def session_name(worker: int) -> str:
@@ -169,6 +184,42 @@ async def declare_dead(store: Store, worker: int, limit: timedelta, *, lingers: 
         await grants.settle_death(session, worker, session_name(worker), lingers)
         await give_back(session, worker)
     return True
+
+
+async def find_gone(store: Store, neighbours: Neighbours) -> list[int]:
+    """Living workers of this database whose processes were neighbours and are gone, by their files.
+
+    Files of those that were declared dead are removed; so are, once they are old, those of other databases.
+    """
+    neighbours.forget_old()
+    marks = neighbours.gone()
+    if not marks:
+        return []
+    rows = await store.rows(
+        _SQL["list_lives"], workers=[mark.no for mark in marks], started=[mark.started for mark in marks]
+    )
+    ended = {row["no"]: row["has_ended"] for row in rows}
+    neighbours.pass_over(mark for mark in marks if mark.no not in ended)
+    neighbours.forget(mark for mark in marks if ended.get(mark.no))
+    return sorted(no for no, has_ended in ended.items() if not has_ended)
+
+
+async def declare_gone(store: Store, worker: int) -> bool:
+    """End the life of a worker whose process is gone, as if it had left by itself; False if it ended before.
+
+    What it ran ended with its connections, so its slots of models with a cap are free, too.
+    Raises asyncpg.LockNotAvailableError where one of its last writes, or somebody else, holds a row for too long.
+    """
+    async with store.transaction() as session:
+        await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
+        return await _retire(session, worker)
+
+
+async def _retire(session: Session, worker: int) -> bool:
+    retired = await session.row(_SQL["retire_worker"], worker=worker)
+    await grants.release(session, worker)
+    await give_back(session, worker)
+    return retired is not None
 
 
 async def end_sessions(store: Store, worker: int) -> int:

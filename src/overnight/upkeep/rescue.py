@@ -1,14 +1,24 @@
-"""Declares workers dead whose heartbeat went stale, so that others go on with what they held."""
+"""Declares workers dead that are gone or whose heartbeat went stale, so that others go on with what they held."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import asyncpg
 
 from overnight.domain import events
-from overnight.store.life import DEAD_AFTER, declare_dead, end_sessions, find_stale, free_lingering
+from overnight.store.life import (
+    DEAD_AFTER,
+    declare_dead,
+    declare_gone,
+    end_sessions,
+    find_gone,
+    find_stale,
+    free_lingering,
+)
 from overnight.upkeep.deps import Upkeep
 
 TRIES = 3
@@ -26,26 +36,41 @@ class Rescue:
         self._free_at = 0.0
 
     async def round(self) -> bool:
-        """Declare up to 100 workers dead."""
+        """Declare workers dead: those that are gone from this machine, and up to 100 that were not heard of."""
         store = self._deps.store
+        declared = await self._declare_gone()
         stale = await find_stale(store, self._dead_after)
-        declared = [worker for worker in stale if worker != self._deps.life.no and await self._declare(worker)]
+        declared += [worker for worker in stale if worker != self._deps.life.no and await self._declare(worker)]
         now = time.monotonic()
         if now >= self._free_at:
             self._free_at = now + FREE_EVERY
             await free_lingering(store)
         return bool(declared)
 
+    async def _declare_gone(self) -> list[int]:
+        life, store = self._deps.life, self._deps.store
+        if life.neighbours is None:
+            return []
+        gone = [worker for worker in await find_gone(store, life.neighbours) if worker != life.no]
+        return [w for w in gone if await self._end(w, partial(declare_gone, store, w), "worker_gone")]
+
     async def _declare(self, worker: int) -> bool:
-        """A frozen worker may hold its row locked for ever: then its connections are ended, and it is tried again."""
         lingers = timedelta(seconds=self._deps.limits.request_seconds)
+        declare = partial(declare_dead, self._deps.store, worker, self._dead_after, lingers=lingers)
+        return await self._end(worker, declare, "worker_declared_dead")
+
+    async def _end(self, worker: int, declare: Callable[[], Awaitable[bool]], event: str) -> bool:
+        """A frozen worker may hold its row locked for ever: then its connections are ended, and it is tried again.
+
+        So is one that is gone, of which the server has not noticed yet that its connections are closed.
+        """
         for _ in range(TRIES):
             try:
-                dead = await declare_dead(self._deps.store, worker, self._dead_after, lingers=lingers)
+                dead = await declare()
             except asyncpg.LockNotAvailableError:
                 await end_sessions(self._deps.store, worker)
                 continue
             if dead:
-                events.tell("worker_declared_dead", worker=worker)
+                events.tell(event, worker=worker)
             return dead
         return False
