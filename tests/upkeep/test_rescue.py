@@ -97,7 +97,7 @@ async def test_what_a_killed_neighbour_held_is_free_at_the_first_look_of_the_nex
     running, other = await make.running(lines(300)), await make.running(lines(1))
     held = await make.lease(running, killed)
     await make.lease(other, living)
-    await make.run("INSERT INTO model_state (model) VALUES ('m') ON CONFLICT DO NOTHING")
+    await make.run("INSERT INTO model_state (model) VALUES ('m')")
     await make.run(
         "INSERT INTO model_grant (model, worker, granted, running, wanted) VALUES ('m', $1, 4, 4, 4)", killed.no
     )

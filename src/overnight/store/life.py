@@ -36,6 +36,8 @@ _SESSION = "overnight worker "
 
 LONGEST_LOCK_WAIT = "1s"
 """Every write of a worker is far shorter; one that holds its rows for longer is frozen."""
+GONE_AT_ONCE = 1_000
+"""So many lives are looked up in one statement, which has that limit, too."""
 END_WITHIN_MS = 2_000
 """Milliseconds for which it is waited that the server ends a process."""
 
@@ -189,10 +191,10 @@ async def declare_dead(store: Store, worker: int, limit: timedelta, *, lingers: 
 async def find_gone(store: Store, neighbours: Neighbours) -> list[int]:
     """Living workers of this database whose processes were neighbours and are gone, by their files.
 
-    Files of those that were declared dead are removed; so are, once they are old, those of other databases.
+    Files of those that were declared dead are removed; so are, once they are old, those that nobody looks for.
     """
     neighbours.forget_old()
-    marks = neighbours.gone()
+    marks = neighbours.gone()[:GONE_AT_ONCE]
     if not marks:
         return []
     rows = await store.rows(

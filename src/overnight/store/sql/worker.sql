@@ -43,10 +43,11 @@ LIMIT 100;
 
 -- name: list_lives
 -- Which of these lives are of this database, and whether they have ended. Numbers are the same in every database;
--- with the time of the beginning they are not.
+-- with the time of the beginning they are not. The caller names no more than the limit.
 SELECT w.no, w.dead_at IS NOT NULL AS has_ended
 FROM unnest(:workers::bigint[], :started::timestamptz[]) AS l (worker, started)
-JOIN worker w ON w.no = l.worker AND w.started_at = l.started;
+JOIN worker w ON w.no = l.worker AND w.started_at = l.started
+LIMIT 1000;
 
 -- name: declare_dead_if_stale
 -- Waits for writes under way, which hold the row shared; the caller sets a lock timeout.
