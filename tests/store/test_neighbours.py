@@ -76,9 +76,11 @@ def test_a_process_is_gone_when_it_was_killed_and_not_while_it_is_frozen(folder:
 def test_no_program_that_is_started_keeps_the_lock(folder: Path) -> None:
     holder, ours = Neighbours(folder), Neighbours(folder)
     holder.enter(7, BEGAN)
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False, stderr=subprocess.DEVNULL
-    ):
+    runs = [sys.executable, "-c", "print('runs', flush=True); input()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(runs, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, close_fds=False) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"runs\n"
         holder.leave(ended=False)
         assert [mark.no for mark in ours.gone()] == [7]
 

@@ -146,7 +146,9 @@ class Life:
         ended = False
         try:
             async with self._store.transaction() as session:
-                await _retire(session, self.no)
+                await session.row(_SQL["retire_worker"], worker=self.no)
+                await grants.release(session, self.no)
+                await give_back(session, self.no)
             ended = True
         finally:
             if self.neighbours is not None:
@@ -206,27 +208,28 @@ async def find_gone(store: Store, neighbours: Neighbours) -> list[int]:
     return sorted(no for no, has_ended in ended.items() if not has_ended)
 
 
-async def declare_gone(store: Store, worker: int) -> bool:
-    """End the life of a worker whose process is gone, as if it had left by itself; False if it ended before.
+async def declare_gone(store: Store, worker: int, *, lingers: timedelta = LINGERS) -> bool:
+    """End the life of a worker whose process is gone, however young its heartbeat is; False if it ended before.
 
-    What it ran ended with its connections, so its slots of models with a cap are free, too.
-    Raises asyncpg.LockNotAvailableError where one of its last writes, or somebody else, holds a row for too long.
+    Everything else is as at `declare_dead`: where the server has not noticed yet that its connections are closed, its
+    slots stay taken until it has.
     """
     async with store.transaction() as session:
         await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
-        return await _retire(session, worker)
+        if await session.row(_SQL["retire_worker"], worker=worker) is None:
+            return False
+        await grants.settle_death(session, worker, session_name(worker), lingers)
+        await give_back(session, worker)
+    return True
 
 
-async def _retire(session: Session, worker: int) -> bool:
-    retired = await session.row(_SQL["retire_worker"], worker=worker)
-    await grants.release(session, worker)
-    await give_back(session, worker)
-    return retired is not None
+async def end_sessions(store: Store, worker: int, *, is_gone: bool = False) -> int:
+    """End the writing connections of a worker; what they had not committed is undone. Returns how many there were.
 
-
-async def end_sessions(store: Store, worker: int) -> int:
-    """End the writing connections of a worker; what they had not committed is undone. Returns how many there were."""
-    await grants.expect_end_of_sessions(store, worker, session_name(worker))
+    Where its process `is_gone`, they would have ended by themselves, and their absence says so.
+    """
+    if not is_gone:
+        await grants.expect_end_of_sessions(store, worker, session_name(worker))
     return len(await store.rows(_SQL["end_sessions_of_worker"], name=session_name(worker)))
 
 

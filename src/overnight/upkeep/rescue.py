@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import partial
 
 import asyncpg
 
@@ -52,25 +50,24 @@ class Rescue:
         if life.neighbours is None:
             return []
         gone = [worker for worker in await find_gone(store, life.neighbours) if worker != life.no]
-        return [w for w in gone if await self._end(w, partial(declare_gone, store, w), "worker_gone")]
+        return [worker for worker in gone if await self._declare(worker, is_gone=True)]
 
-    async def _declare(self, worker: int) -> bool:
-        lingers = timedelta(seconds=self._deps.limits.request_seconds)
-        declare = partial(declare_dead, self._deps.store, worker, self._dead_after, lingers=lingers)
-        return await self._end(worker, declare, "worker_declared_dead")
-
-    async def _end(self, worker: int, declare: Callable[[], Awaitable[bool]], event: str) -> bool:
+    async def _declare(self, worker: int, *, is_gone: bool = False) -> bool:
         """A frozen worker may hold its row locked for ever: then its connections are ended, and it is tried again.
 
         So is one that is gone, of which the server has not noticed yet that its connections are closed.
         """
+        store, lingers = self._deps.store, timedelta(seconds=self._deps.limits.request_seconds)
         for _ in range(TRIES):
             try:
-                dead = await declare()
+                if is_gone:
+                    dead = await declare_gone(store, worker, lingers=lingers)
+                else:
+                    dead = await declare_dead(store, worker, self._dead_after, lingers=lingers)
             except asyncpg.LockNotAvailableError:
-                await end_sessions(self._deps.store, worker)
+                await end_sessions(store, worker, is_gone=is_gone)
                 continue
             if dead:
-                events.tell(event, worker=worker)
+                events.tell("worker_gone" if is_gone else "worker_declared_dead", worker=worker)
             return dead
         return False
