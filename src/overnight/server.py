@@ -33,6 +33,7 @@ from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
 from overnight.store.pool import LOST, Store
+from overnight.upkeep.rescue import NEIGHBOURS_EVERY, Rescue
 from overnight.upkeep.rounds import Upkeep, rounds
 from overnight.worker.worker import Worker
 
@@ -229,18 +230,27 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "routes", repeat("routes", tend, every=TEND_EVERY)
         telling = Telling(server.store, server.life, settings.limits, server.routes.load)
         yield "interactive", repeat("interactive", telling.round, every=TELL_EVERY)
-    if Part.UPKEEP in settings.parts:
-        deps = Upkeep(
-            store=server.store,
-            life=server.life,
-            limits=settings.limits,
-            only=server.focus.only,
-            incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
-        )
-        for name, one, every in rounds(deps):
-            if name == "follow":
-                server.follow = one
-            yield name, repeat(name, _telling(one, server.running), every=every, bell=server.tidying)
+    yield from _upkeep(server)
+
+
+def _upkeep(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """The rounds of upkeep; where that is not among the parts, only the look at the neighbours."""
+    settings = server.settings
+    deps = Upkeep(
+        store=server.store,
+        life=server.life,
+        limits=settings.limits,
+        only=server.focus.only,
+        incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
+    )
+    if Part.UPKEEP not in settings.parts:
+        look = _telling(Rescue(deps).look_at_neighbours, server.running)
+        yield "neighbours", repeat("neighbours", look, every=NEIGHBOURS_EVERY)
+        return
+    for name, one, every in rounds(deps):
+        if name == "follow":
+            server.follow = one
+        yield name, repeat(name, _telling(one, server.running), every=every, bell=server.tidying)
 
 
 async def _write_out(server: Server) -> None:

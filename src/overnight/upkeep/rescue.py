@@ -21,6 +21,9 @@ from overnight.upkeep.deps import Upkeep
 
 TRIES = 3
 
+NEIGHBOURS_EVERY = 2.0
+"""Seconds between two looks at the neighbours where nobody looks after the other workers."""
+
 FREE_EVERY = 10.0
 """Seconds between two looks for slots of dead workers that have become free."""
 
@@ -36,21 +39,22 @@ class Rescue:
     async def round(self) -> bool:
         """Declare workers dead: those that are gone from this machine, and up to 100 that were not heard of."""
         store = self._deps.store
-        declared = await self._declare_gone()
+        found = await self.look_at_neighbours()
         stale = await find_stale(store, self._dead_after)
-        declared += [worker for worker in stale if worker != self._deps.life.no and await self._declare(worker)]
+        declared = [worker for worker in stale if worker != self._deps.life.no and await self._declare(worker)]
         now = time.monotonic()
         if now >= self._free_at:
             self._free_at = now + FREE_EVERY
             await free_lingering(store)
-        return bool(declared)
+        return found or bool(declared)
 
-    async def _declare_gone(self) -> list[int]:
+    async def look_at_neighbours(self) -> bool:
+        """Declare workers dead whose processes were on this machine and are gone; it asks nothing if there are none."""
         life, store = self._deps.life, self._deps.store
         if life.neighbours is None:
-            return []
+            return False
         gone = [worker for worker in await find_gone(store, life.neighbours) if worker != life.no]
-        return [worker for worker in gone if await self._declare(worker, is_gone=True)]
+        return any([await self._declare(worker, is_gone=True) for worker in gone])
 
     async def _declare(self, worker: int, *, is_gone: bool = False) -> bool:
         """A frozen worker may hold its row locked for ever: then its connections are ended, and it is tried again.
