@@ -19,6 +19,7 @@ from overnight.api.listen import listening
 from overnight.catalog.from_settings import engines_of, routes_of
 from overnight.catalog.routes import TEND_EVERY, Routes
 from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
+from overnight.database import neighbours_of, opened_store
 from overnight.domain import events
 from overnight.domain.errors import Unusable
 from overnight.domain.waiting import DISK_FULL, SAYS, SERVER_UNREACHABLE, cause_of
@@ -27,12 +28,12 @@ from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.interactive.tell import TELL_EVERY, Telling
 from overnight.loops import Bell, Round, repeat, uncancel
 from overnight.settings import Part, Settings, check_host, prepare_data_dir
-from overnight.store import accounts, embedded
+from overnight.store import accounts
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
-from overnight.store.migrate import migrate
 from overnight.store.pool import LOST, Store
+from overnight.upkeep.rescue import NEIGHBOURS_EVERY, Rescue
 from overnight.upkeep.rounds import Upkeep, rounds
 from overnight.worker.worker import Worker
 
@@ -135,7 +136,8 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(opened_store(settings))
         limits = CurrentLimits(store, settings.limits, partial(disk_is_low, settings.data_dir))
-        life = Life(store, settings.limits.slots if Part.WORKER in settings.parts else 0)
+        slots = settings.limits.slots if Part.WORKER in settings.parts else 0
+        life = Life(store, slots, neighbours=neighbours_of(settings))
         life.capped = lambda: settings.limits.per_model is not None
         await life.begin()
         stack.push_async_callback(_end_life, life)
@@ -162,30 +164,6 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
             gc.set_threshold(50_000, 50, 100)
             events.tell("started", url=server.url, data_dir=str(settings.data_dir))
             yield server
-
-
-@asynccontextmanager
-async def opened_store(settings: Settings) -> AsyncIterator[Store]:
-    """The database, migrated: the one that was named, or the embedded one under the data directory."""
-    async with AsyncExitStack() as stack:
-        if settings.database_url is None:
-            database = await embedded.ensure(settings.data_dir / "postgres", binaries=settings.postgres_bin)
-            stack.callback(database.release)
-            store = Store(database.dsn, revive=database.revive)
-        else:
-            store = Store(settings.database_url)
-        try:
-            await store.open()
-        except (*LOST, asyncpg.PostgresError, OSError, ValueError) as e:
-            # The message of the server names user and database, never the password.
-            why = str(e) if isinstance(e, asyncpg.PostgresError) else type(e).__name__
-            raise Unusable(f"The database cannot be used ({why}). Check --database-url.") from None
-        stack.push_async_callback(store.close)
-        async with store.session() as session:
-            done = await migrate(session.connection)
-        if done:
-            events.tell("migrated", applied=done)
-        yield store
 
 
 def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:
@@ -252,18 +230,27 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "routes", repeat("routes", tend, every=TEND_EVERY)
         telling = Telling(server.store, server.life, settings.limits, server.routes.load)
         yield "interactive", repeat("interactive", telling.round, every=TELL_EVERY)
-    if Part.UPKEEP in settings.parts:
-        deps = Upkeep(
-            store=server.store,
-            life=server.life,
-            limits=settings.limits,
-            only=server.focus.only,
-            incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
-        )
-        for name, one, every in rounds(deps):
-            if name == "follow":
-                server.follow = one
-            yield name, repeat(name, _telling(one, server.running), every=every, bell=server.tidying)
+    yield from _upkeep(server)
+
+
+def _upkeep(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """The rounds of upkeep; where that is not among the parts, only the look at the neighbours."""
+    settings = server.settings
+    deps = Upkeep(
+        store=server.store,
+        life=server.life,
+        limits=settings.limits,
+        only=server.focus.only,
+        incremental_dir=settings.incremental_dir or settings.data_dir / "incremental",
+    )
+    if Part.UPKEEP not in settings.parts:
+        look = _telling(Rescue(deps).look_at_neighbours, server.running)
+        yield "neighbours", repeat("neighbours", look, every=NEIGHBOURS_EVERY)
+        return
+    for name, one, every in rounds(deps):
+        if name == "follow":
+            server.follow = one
+        yield name, repeat(name, _telling(one, server.running), every=every, bell=server.tidying)
 
 
 async def _write_out(server: Server) -> None:

@@ -40,6 +40,11 @@ def check_sent(witness: Witness, in_flight: int) -> None:
     assert sum(n == 2 for n in witness.seen.values()) <= in_flight
 
 
+def told(service: Served, event: str) -> int:
+    """How often its log tells of an event."""
+    return service.log.read_text().count(f'"event_name": "{event}"')
+
+
 def test_kill_9_of_the_server_runs_again_only_what_was_in_flight(tmp_path: Path) -> None:
     slots = 20
     with Witness(seconds=0.1) as witness:
@@ -51,6 +56,10 @@ def test_kill_9_of_the_server_runs_again_only_what_was_in_flight(tmp_path: Path)
         service.kill()
         service.start()
         ended = service.wait(batch)
+
+        # By its lock and not by its heartbeat, which takes ten seconds in which nothing of it would run.
+        assert told(service, "worker_gone") == 1
+        assert told(service, "worker_declared_dead") == 0
 
         check_whole(service, ended)
         # In flight, and answered within the 300 ms before their commit: at 0.1 s each that is three times the slots.

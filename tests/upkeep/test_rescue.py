@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from overnight.batches.cancel import cancel
+from overnight.batches.pool import pool_status
+from overnight.batches.shape import BatchView
+from overnight.domain import events
 from overnight.domain.limits import Limits
 from overnight.domain.states import Status
 from overnight.store import batches
@@ -19,8 +23,10 @@ from overnight.store.life import (
     Life,
     end_sessions,
     find_stale,
+    free_lingering,
     hold_fence,
 )
+from overnight.store.neighbours import Neighbours
 from overnight.store.pool import LOST, Store
 from overnight.upkeep.deps import Upkeep
 from overnight.upkeep.rescue import Rescue
@@ -72,6 +78,80 @@ async def test_a_living_worker_and_ones_own_are_left_alone(make: Factory) -> Non
     await make.run("UPDATE beat SET at = now() - interval '1 hour' WHERE worker = $1", other.no)
     assert await Rescue(make.deps, LIMIT).round() is True
     assert await make.value("SELECT array_agg(no) FROM worker WHERE dead_at IS NULL") == [make.life.no]
+
+
+async def neighbour(make: Factory, folder: Path) -> Life:
+    """A fresh worker of the same data directory."""
+    life = Life(make.store, neighbours=Neighbours(folder))
+    await life.begin()
+    return life
+
+
+async def grant(make: Factory, life: Life) -> None:
+    """Slots of a model with a cap."""
+    await make.run("INSERT INTO model_state (model) VALUES ('m')")
+    granted = "INSERT INTO model_grant (model, worker, granted, running, wanted) VALUES ('m', $1, 4, 4, 4)"
+    await make.run(granted, life.no)
+
+
+async def shown(make: Factory, batch: BatchView) -> tuple[int, int]:
+    """How many requests run by what is shown of the whole pool and of one batch."""
+    progress = (await make.look(batch)).progress
+    assert progress is not None
+    return (await pool_status(make.store, make.limits))["scheduling_pool_active"], progress.running
+
+
+def kill(life: Life) -> None:
+    """As the kernel does it: its lock is let go of."""
+    assert life.neighbours is not None
+    life.neighbours.leave(ended=False)
+
+
+async def test_what_a_killed_neighbour_held_is_free_at_the_first_look_of_the_next_process(
+    make: Factory, tmp_path: Path
+) -> None:
+    killed, living = await neighbour(make, tmp_path), await neighbour(make, tmp_path)
+    killed.running, living.running = lambda: 4, lambda: 1
+    await killed.beat()
+    await living.beat()
+    running, other = await make.running(lines(300)), await make.running(lines(1))
+    held = await make.lease(running, killed)
+    await make.lease(other, living)
+    await grant(make, killed)
+    assert (await shown(make, running), await shown(make, other)) == ((5, 4), (5, 1))
+    kill(killed)
+
+    make.life = await neighbour(make, tmp_path)
+    told = events.COUNTED.labels("worker_gone")._value.get()
+    assert await Rescue(make.deps).round() is True
+
+    assert await make.value("SELECT array_agg(no) FROM worker WHERE dead_at IS NOT NULL") == [killed.no]
+    assert events.COUNTED.labels("worker_gone")._value.get() == told + 1
+    assert await make.value("SELECT count(*) FROM model_grant") == 0
+    assert (await shown(make, running), await shown(make, other)) == ((1, 0), (1, 1))
+    assert len(await make.lease(running)) == len(held) > 1
+    assert await make.lease(other) == []
+    assert await Rescue(make.deps).round() is False
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+async def test_a_last_write_of_a_killed_neighbour_is_undone(make: Factory, tmp_path: Path) -> None:
+    """The server may not have noticed yet that nobody is at the other end."""
+    killed = await neighbour(make, tmp_path)
+    session = await make.store.connect(killed.session_name)
+    transaction = session.connection.transaction()
+    await transaction.start()
+    await session.connection.execute("SELECT 1 FROM worker WHERE no = $1 FOR SHARE", killed.no)
+    await grant(make, killed)
+    kill(killed)
+    make.life = await neighbour(make, tmp_path)
+    assert await Rescue(make.deps).round() is True
+    with pytest.raises(LOST):
+        await session.connection.fetchval("SELECT 1")
+    while await end_sessions(make.store, killed.no, is_gone=True):
+        pass
+    await free_lingering(make.store)
+    assert await make.value("SELECT count(*) FROM model_grant") == 0, "no request of it can run any more"
 
 
 async def test_after_a_start_of_the_server_workers_have_time_to_be_heard(make: Factory) -> None:

@@ -25,7 +25,7 @@ def migrate(
 
 async def _migrate(settings: Settings) -> str:
     """Migrate; return the name of the newest migration."""
-    from overnight.server import opened_store
+    from overnight.database import opened_store
     from overnight.settings import prepare_data_dir
 
     prepare_data_dir(settings.data_dir)

@@ -138,7 +138,7 @@ def _as_json(setting: Setting, value: Value) -> dict[str, Any]:
 
 
 async def _in_database(where: Where, do: Callable[[Store], Awaitable[Any]]) -> Any:
-    from overnight.server import opened_store
+    from overnight.database import opened_store
     from overnight.settings import prepare_data_dir
 
     events.set_up_logging("info")

@@ -43,6 +43,7 @@ FACTS = {
     "batch_ended": _Fact(logging.INFO, "a batch reached its final state"),
     "worker_registered": _Fact(logging.INFO, "this process may run requests"),
     "worker_declared_dead": _Fact(logging.WARNING, "a worker's heartbeat went stale: its blocks go back"),
+    "worker_gone": _Fact(logging.WARNING, "a worker's process on this machine is gone: its blocks go back"),
     "worker_was_dead": _Fact(logging.ERROR, "this worker was declared dead; it starts over under a new number"),
     "worker_cut_off": _Fact(logging.WARNING, "the heartbeat was not confirmed for too long: what ran is given up"),
     "answer_conflict": _Fact(logging.CRITICAL, "a request was about to be answered twice: the flush was refused"),

@@ -13,6 +13,7 @@ from overnight.domain import events
 from overnight.monotonic import monotonic
 from overnight.store import grants
 from overnight.store.answers import Fenced
+from overnight.store.neighbours import Neighbours
 from overnight.store.pool import Session, Store
 from overnight.store.statements import load
 
@@ -35,6 +36,8 @@ _SESSION = "overnight worker "
 
 LONGEST_LOCK_WAIT = "1s"
 """Every write of a worker is far shorter; one that holds its rows for longer is frozen."""
+GONE_AT_ONCE = 1_000
+"""So many lives are looked up in one statement, which has that limit, too."""
 END_WITHIN_MS = 2_000
 """Milliseconds for which it is waited that the server ends a process."""
 
@@ -46,8 +49,16 @@ class Life:
     begins a new life under a new number. `on_new_life` hears of that with the number of the old one.
     """
 
-    def __init__(self, store: Store, slots: int = 0, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        slots: int = 0,
+        clock: Callable[[], float] = monotonic,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        """`neighbours` see at once when this process is gone; None: only its heartbeat tells."""
         self._store = store
+        self.neighbours = neighbours
         self._slots = slots
         self._clock = clock
         self._beginning = asyncio.Lock()
@@ -79,6 +90,8 @@ class Life:
         self.began_capped = capped
         self.no = row["no"]
         self._confirmed = sent
+        if self.neighbours is not None:
+            self.neighbours.enter(self.no, row["started_at"])
         events.tell("worker_registered", worker=self.no)
 
     @property
@@ -130,10 +143,16 @@ class Life:
 
     async def end(self) -> None:
         """Leave the deployment: what is still held is given back at once."""
-        async with self._store.transaction() as session:
-            await session.row(_SQL["retire_worker"], worker=self.no)
-            await grants.release(session, self.no)
-            await give_back(session, self.no)
+        ended = False
+        try:
+            async with self._store.transaction() as session:
+                await session.row(_SQL["retire_worker"], worker=self.no)
+                await grants.release(session, self.no)
+                await give_back(session, self.no)
+            ended = True
+        finally:
+            if self.neighbours is not None:
+                self.neighbours.leave(ended=ended)
 
 
 def session_name(worker: int) -> str:
@@ -171,9 +190,46 @@ async def declare_dead(store: Store, worker: int, limit: timedelta, *, lingers: 
     return True
 
 
-async def end_sessions(store: Store, worker: int) -> int:
-    """End the writing connections of a worker; what they had not committed is undone. Returns how many there were."""
-    await grants.expect_end_of_sessions(store, worker, session_name(worker))
+async def find_gone(store: Store, neighbours: Neighbours) -> list[int]:
+    """Living workers of this database whose processes were neighbours and are gone, by their files.
+
+    Files of those that were declared dead are removed; so are, once they are old, those that nobody looks for.
+    """
+    neighbours.forget_old()
+    marks = neighbours.gone()[:GONE_AT_ONCE]
+    if not marks:
+        return []
+    rows = await store.rows(
+        _SQL["list_lives"], workers=[mark.no for mark in marks], started=[mark.started for mark in marks]
+    )
+    ended = {row["no"]: row["has_ended"] for row in rows}
+    neighbours.pass_over(mark for mark in marks if mark.no not in ended)
+    neighbours.forget(mark for mark in marks if ended.get(mark.no))
+    return sorted(no for no, has_ended in ended.items() if not has_ended)
+
+
+async def declare_gone(store: Store, worker: int, *, lingers: timedelta = LINGERS) -> bool:
+    """End the life of a worker whose process is gone, however young its heartbeat is; False if it ended before.
+
+    Everything else is as at `declare_dead`: where the server has not noticed yet that its connections are closed, its
+    slots stay taken until it has.
+    """
+    async with store.transaction() as session:
+        await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
+        if await session.row(_SQL["retire_worker"], worker=worker) is None:
+            return False
+        await grants.settle_death(session, worker, session_name(worker), lingers)
+        await give_back(session, worker)
+    return True
+
+
+async def end_sessions(store: Store, worker: int, *, is_gone: bool = False) -> int:
+    """End the writing connections of a worker; what they had not committed is undone. Returns how many there were.
+
+    Where its process `is_gone`, they would have ended by themselves, and their absence says so.
+    """
+    if not is_gone:
+        await grants.expect_end_of_sessions(store, worker, session_name(worker))
     return len(await store.rows(_SQL["end_sessions_of_worker"], name=session_name(worker)))
 
 

@@ -1,11 +1,12 @@
 -- name: register_worker
 -- A process enters the deployment; its first heartbeat is written with it.
 WITH registered AS (
-    INSERT INTO worker (host, pid, version) VALUES (:host, :pid, :version) RETURNING no
+    INSERT INTO worker (host, pid, version) VALUES (:host, :pid, :version) RETURNING no, started_at
+), first_beat AS (
+    INSERT INTO beat (worker, at, slots, capped)
+    SELECT no, now(), :slots, :capped FROM registered
 )
-INSERT INTO beat (worker, at, slots, capped)
-SELECT no, now(), :slots, :capped FROM registered
-RETURNING worker AS no;
+SELECT no, started_at FROM registered;
 
 -- name: hold_fence
 -- For a write of several statements: the worker cannot be declared dead before it commits.
@@ -40,6 +41,14 @@ WHERE w.dead_at IS NULL
 ORDER BY w.no
 LIMIT 100;
 
+-- name: list_lives
+-- Which of these lives are of this database, and whether they have ended. Numbers are the same in every database;
+-- with the time of the beginning they are not. The caller names no more than the limit.
+SELECT w.no, w.dead_at IS NOT NULL AS has_ended
+FROM unnest(:workers::bigint[], :started::timestamptz[]) AS l (worker, started)
+JOIN worker w ON w.no = l.worker AND w.started_at = l.started
+LIMIT 1000;
+
 -- name: declare_dead_if_stale
 -- Waits for writes under way, which hold the row shared; the caller sets a lock timeout.
 UPDATE worker w
@@ -63,7 +72,8 @@ WHERE pid = ANY (:pids::integer[]) AND application_name = :name AND datname = cu
 LIMIT 100;
 
 -- name: retire_worker
--- A worker leaves by itself; what it still holds is given back as for a dead one.
+-- A worker leaves by itself, or its process is gone; what it still holds is given back as for a dead one. Waits for
+-- writes under way, as above.
 UPDATE worker SET dead_at = now()
 WHERE no = :worker AND dead_at IS NULL
 RETURNING no;
