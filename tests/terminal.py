@@ -12,6 +12,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -181,6 +182,9 @@ def _in_terminal(name: str, work: Callable[..., Any], given: tuple[Any, ...]) ->
     side = os.open(name, os.O_RDWR)
     for number in range(3):
         os.dup2(side, number)
+    # Also where the tests themselves run in the background or under nohup, which ignore some signals.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.update(TERM="xterm-256color")
     for variable in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         os.environ.pop(variable, None)
