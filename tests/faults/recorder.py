@@ -144,8 +144,10 @@ class Recorder:
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
+        # Who is killed may be started again before all that it has sent is read.
+        pids = dict(self.pids)
         try:
-            while await self._answer_one(reader, writer):
+            while await self._answer_one(reader, writer, pids):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             # Cancelled as the loop ends; a task of asyncio's own server that says so would be told as an error.
@@ -154,7 +156,9 @@ class Recorder:
             self._open.discard(writer)
             writer.close()
 
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer_one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pids: dict[str, int]
+    ) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, path, _ = head.split(" ", 2)
         length = re.search(r"content-length: (\d+)", head, re.IGNORECASE)
@@ -163,7 +167,7 @@ class Recorder:
             return await _write(writer, 200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
         process = path.split("/")[1]
         name = str(json.loads(body)["messages"][-1]["content"])
-        send = Send(name, process, self.pids.get(process, 0), time.time())
+        send = Send(name, process, pids.get(process, 0), time.time())
         self.sends[name].append(send)
         self._working[send] = writer
         self._count(send)
