@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from overnight.catalog.tally import Tally
 from overnight.domain.concurrency.state import Signals
-from overnight.domain.outcome import NO_USAGE, Usage
+from overnight.domain.outcome import NO_USAGE, Try, Usage
 
 BUSY = Signals(3, 1)
 
@@ -52,6 +54,16 @@ def test_of_refusals_the_longest_wait_asked_for_is_told_once() -> None:
     seen = tally.take(101.0, None)
     assert (seen.refused, seen.retry_after) == (3, 7.0)
     assert tally.take(102.0, None).refused == 0
+
+
+def test_only_what_says_that_the_server_is_full_or_gone_is_a_refusal() -> None:
+    tally = begun()
+    tally.fail(Try(status=429, code="rate_limited", retry_after=timedelta(seconds=7)))
+    tally.fail(Try(status=None, code="service_unavailable", gone=True))
+    tally.fail(Try(status=500, code="upstream_error"))
+    seen = tally.take(101.0, None)
+    assert (seen.refused, seen.lost, seen.retry_after) == (2, 1, 7.0)
+    assert tally.take(102.0, None).lost == 0
 
 
 def test_what_was_set_aside_is_counted_by_itself_until_it_ends() -> None:

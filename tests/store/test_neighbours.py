@@ -14,7 +14,7 @@ import pytest
 
 from overnight.domain.errors import Unusable
 from overnight.store import flock
-from overnight.store.life import Life, declare_dead, declare_gone, find_gone
+from overnight.store.life import Life, declare_dead, find_gone
 from overnight.store.neighbours import FORGET_AFTER, Neighbours, this_machine
 from overnight.store.pool import Store
 
@@ -170,8 +170,8 @@ async def test_one_that_was_declared_gone_is_dead_and_its_file_is_removed(store:
     gone = await began(store, folder)
     vanish(gone)
     ours = Neighbours(folder)
-    assert await declare_gone(store, gone.no)
-    assert not await declare_gone(store, gone.no)
+    assert await declare_dead(store, gone.no, None)
+    assert not await declare_dead(store, gone.no, None)
     assert await value(store, "SELECT count(*) FROM worker WHERE dead_at IS NOT NULL") == 1
     assert await find_gone(store, ours) == []
     assert names(folder) == []

@@ -203,6 +203,7 @@ def test_each_way_to_break_has_its_meaning(
     came = read_reply(broken, most_bytes=10, now=NOW)
     assert (came.code, came.message, came.usage) == (code, "What happened.", NO_USAGE)
     assert (is_tried_again(came), came.blames_route, came.lost_server) == (again, blames, lost)
+    assert came.gone == (kind in {BrokenKind.REFUSED, BrokenKind.CLOSED, BrokenKind.CUT})
     local = read_reply(broken, most_bytes=10, local_engine=True, now=NOW)
     assert (local.code, local.blames_route, local.lost_server) == (code, False, lost)
 

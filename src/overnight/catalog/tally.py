@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.concurrency.state import Seen, Signals
-from overnight.domain.outcome import Usage
+from overnight.domain.outcome import Try, Usage
 
 
 class Tally:
@@ -12,7 +13,6 @@ class Tally:
     __slots__ = (
         "_aside_before",
         "_ended",
-        "_is_begun",
         "_peak",
         "_retry_after",
         "_since",
@@ -72,6 +72,11 @@ class Tally:
         self._ended += 1
         self._taken += took
         self._tokens += usage.input + usage.output
+
+    def fail(self, tried: Try) -> None:
+        """A try came to no response: that counts where it says that its server has too much to do, or is gone."""
+        if is_refusal(tried):
+            self.refuse(tried.retry_after.total_seconds() if tried.retry_after else 0.0, is_lost=tried.gone)
 
     def refuse(self, retry_after: float, *, is_lost: bool = False) -> None:
         """It was refused, and the server asked for so many seconds; or `is_lost`, since the server was gone."""

@@ -51,6 +51,8 @@ class Try(msgspec.Struct, frozen=True, gc=False):
     """The model waits for a machine (503 `model_queued`): no attempt is used up."""
     lost_server: bool = False
     """The server went away while it worked on this; with a local engine no attempt is used up."""
+    gone: bool = False
+    """No connection was taken, or it broke: the server itself may be gone."""
     unreadable: bool = False
     """The model ran, and its server could not read what it wrote: a greedy one writes much the same the next time."""
 

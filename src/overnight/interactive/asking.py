@@ -8,7 +8,6 @@ from overnight.catalog.find import is_known, lacks_of, resolve, routes_to
 from overnight.catalog.route import MOST_INTERACTIVE, Route
 from overnight.catalog.routes import Routes
 from overnight.domain.body import prepare
-from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.errors import ModelNotFound, NotReady
 from overnight.domain.limits import Limits
 from overnight.domain.outcome import Try
@@ -131,8 +130,7 @@ class Asking:
 
 def _tell(route: Route, tried: Try, began: float) -> None:
     """What the rules that keep batches from a server have to know of an interactive request that failed there."""
-    if is_refusal(tried):
-        route.tally.refuse(0.0 if tried.retry_after is None else tried.retry_after.total_seconds())
+    route.tally.fail(tried)
     if tried.blames_route:
         route.note_failure(monotonic(), began)
     elif tried.status is not None:

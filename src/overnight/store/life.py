@@ -174,16 +174,21 @@ async def find_stale(store: Store, limit: timedelta) -> list[int]:
     return [row["no"] for row in await store.rows(_SQL["find_stale_workers"], limit=limit)]
 
 
-async def declare_dead(store: Store, worker: int, limit: timedelta, *, lingers: timedelta = LINGERS) -> bool:
-    """End a stale worker's life and give back what it held, in one transaction; False if it is not stale any more.
+async def declare_dead(store: Store, worker: int, limit: timedelta | None, *, lingers: timedelta = LINGERS) -> bool:
+    """End a worker's life and give back what it held, in one transaction; False if it ended before.
 
+    Its heartbeat must be older than `limit`, else it is False, too; None: its process is gone, however young that is.
     Where one of its sessions is there, or was until `end_sessions`, it may be frozen and still have requests at a
     server: the slots that it had of models with a cap stay taken for as long as these may take, `lingers`.
     Raises asyncpg.LockNotAvailableError where one of its connections, or somebody else, holds a row for too long.
     """
     async with store.transaction() as session:
         await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
-        if await session.row(_SQL["declare_dead_if_stale"], worker=worker, limit=limit) is None:
+        if limit is None:
+            dead = await session.row(_SQL["retire_worker"], worker=worker)
+        else:
+            dead = await session.row(_SQL["declare_dead_if_stale"], worker=worker, limit=limit)
+        if dead is None:
             return False
         await grants.settle_death(session, worker, session_name(worker), lingers)
         await give_back(session, worker)
@@ -206,21 +211,6 @@ async def find_gone(store: Store, neighbours: Neighbours) -> list[int]:
     neighbours.pass_over(mark for mark in marks if mark.no not in ended)
     neighbours.forget(mark for mark in marks if ended.get(mark.no))
     return sorted(no for no, has_ended in ended.items() if not has_ended)
-
-
-async def declare_gone(store: Store, worker: int, *, lingers: timedelta = LINGERS) -> bool:
-    """End the life of a worker whose process is gone, however young its heartbeat is; False if it ended before.
-
-    Everything else is as at `declare_dead`: where the server has not noticed yet that its connections are closed, its
-    slots stay taken until it has.
-    """
-    async with store.transaction() as session:
-        await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
-        if await session.row(_SQL["retire_worker"], worker=worker) is None:
-            return False
-        await grants.settle_death(session, worker, session_name(worker), lingers)
-        await give_back(session, worker)
-    return True
 
 
 async def end_sessions(store: Store, worker: int, *, is_gone: bool = False) -> int:

@@ -11,7 +11,6 @@ from overnight.domain import events
 from overnight.store.life import (
     DEAD_AFTER,
     declare_dead,
-    declare_gone,
     end_sessions,
     find_gone,
     find_stale,
@@ -64,10 +63,7 @@ class Rescue:
         store, lingers = self._deps.store, timedelta(seconds=self._deps.limits.request_seconds)
         for _ in range(TRIES):
             try:
-                if is_gone:
-                    dead = await declare_gone(store, worker, lingers=lingers)
-                else:
-                    dead = await declare_dead(store, worker, self._dead_after, lingers=lingers)
+                dead = await declare_dead(store, worker, None if is_gone else self._dead_after, lingers=lingers)
             except asyncpg.LockNotAvailableError:
                 await end_sessions(store, worker, is_gone=is_gone)
                 continue

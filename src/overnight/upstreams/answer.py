@@ -63,6 +63,7 @@ _BROKEN = {
     BrokenKind.TIMEOUT: _Verdict("timeout"),
     BrokenKind.CANCELLED: _WAIT,
 }
+_BROKE = (BrokenKind.CLOSED, BrokenKind.CUT)
 _STATUS_OF_BROKEN = {BrokenKind.GARBAGE: 502, BrokenKind.TOO_LONG: 400}
 
 
@@ -87,7 +88,8 @@ def _read_broken(broken: Broken, local_engine: bool) -> Try:
         message=broken.message,
         may_pass=verdict.may_pass,
         blames_route=verdict.blames_route and not local_engine,
-        lost_server=broken.sent and broken.kind in (BrokenKind.CLOSED, BrokenKind.CUT),
+        lost_server=broken.sent and broken.kind in _BROKE,
+        gone=broken.kind in (BrokenKind.REFUSED, *_BROKE),
     )
 
 

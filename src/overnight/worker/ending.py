@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from overnight.domain import events, ids, result
 from overnight.domain.alone import POISON
 from overnight.domain.body import read_request
-from overnight.domain.concurrency.rule import is_refusal
 from overnight.domain.outcome import Again, Done, GiveUp, Try, decide, without_room
 from overnight.monotonic import monotonic
 from overnight.store.answers import ERROR, OUTPUT, Answer
 from overnight.store.leases import FailedCall
-from overnight.upstreams.http import Broken, BrokenKind, Reply
+from overnight.upstreams.http import Broken, Reply
 from overnight.worker.clock import Clock
 from overnight.worker.held import Held
 from overnight.worker.queued import Queued
@@ -27,7 +26,6 @@ LONGEST_QUEUED_WAIT = timedelta(minutes=15)
 LOST_WAIT = 0.25
 """Seconds, doubling with each loss; the supervisor of a local engine needs a moment to see that it died."""
 LONGEST_LOST_WAIT = 5.0
-_GONE = frozenset({BrokenKind.REFUSED, BrokenKind.CLOSED, BrokenKind.CUT})
 MOST_TRIES_STORED = 32_767
 MOST_FAILING = 10_000
 """Batches of which a route remembers that they fail there."""
@@ -59,9 +57,7 @@ class Endings:
         flow = request.block.source.flow
         events.tell("try_failed", code=tried.code, status=tried.status, route=flow.route.name)
         self._blame(request, tried, came, now)
-        if is_refusal(tried):
-            is_lost = isinstance(came, Broken) and came.kind in _GONE
-            flow.route.tally.refuse(tried.retry_after.total_seconds() if tried.retry_after else 0.0, is_lost=is_lost)
+        flow.route.tally.fail(tried)
         if given_up and isinstance(came, Broken):
             self._hand_back(request, tried, now)
         elif tried.queued:
@@ -80,8 +76,8 @@ class Endings:
         source = request.block.source
         route = source.flow.route
         if not tried.blames_route:
-            route.failing.pop(source.batch.no, None)
             if isinstance(came, Reply):
+                route.failing.pop(source.batch.no, None)
                 route.note_answer()
             return
         if source.batch.no not in route.failing and len(route.failing) >= MOST_FAILING:
