@@ -69,6 +69,8 @@ async def test_committed_rows_survive_a_killed_session(folder: Path) -> None:
         kill(await connection.fetchval("SELECT pg_backend_pid()"))
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await connection.fetchval("SELECT 1")
+        # The session's end reaches us before its postmaster, which takes connections until it knows.
+        await until(lambda: "was terminated by signal 9" in Folder(folder).server_log.read_text())
         await server.revive()
         assert await count_rows(server) == 1000
         assert postmaster_of(folder) == postmaster
