@@ -24,6 +24,7 @@ def test_a_line_is_replaced_by_a_later_one_but_never_an_answer_by_none(tmp_path:
     given = Input("in", write(tmp_path, [chat(name, "x") for name in "abcdef"]))
     old = results("old", stranger={}, c=None, a={"n": 1}, b=None, d={"n": 1})
     with old.open("a") as file:
+        file.write('{"custom_id": "f", "response": ' + "[" * 100_000 + "\n")
         file.write('{"custom_id": "e", "resp')
     parts = [results("1", b={"n": 2}, d=None), results("2", f=None)]
 

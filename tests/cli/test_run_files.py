@@ -124,6 +124,17 @@ def test_an_id_in_two_inputs_of_one_output_is_refused_before_anything_runs(
     assert witness.seen.total() - before == 102
 
 
+def test_lines_that_nobody_can_read_are_left_to_the_server_to_refuse(run: Run, tmp_path: Path) -> None:
+    for name in "ab":
+        file = write(tmp_path / f"{name}.jsonl", [chat(name, f"before an unreadable line {name}")])
+        with file.open("a") as lines:
+            lines.write('{"custom_id": "deep", "body": ' + "[" * 100_000 + "\n")
+
+    code, _, said = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out")
+
+    assert (code, "a.jsonl was refused" in said, "invalid_json_line" in said) == (1, True, True), said
+
+
 @pytest.mark.parametrize("ordered", [(), ("--ordered",)], ids=["finished", "ordered"])
 def test_what_failed_is_run_again_when_told_and_nothing_else(
     run: Run, witness: Witness, tmp_path: Path, ordered: tuple[str, ...]

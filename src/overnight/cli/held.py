@@ -55,6 +55,6 @@ def _what(line: bytes) -> tuple[str, bool]:
     """The custom_id of a line of results and whether it has a response; no id where it cannot be read."""
     try:
         found = _read(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", False
     return found.custom_id, bytes(found.response).strip() != b"null"

@@ -75,5 +75,5 @@ def _read_ids(lines: Iterator[tuple[int, bytes | None]]) -> Iterator[str]:
     for _, line in lines:
         try:
             yield _read(line or b"").custom_id
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
