@@ -141,6 +141,17 @@ async def test_an_error_of_some_other_server_is_an_error_all_the_same(body: byte
     assert (raised.value.status, raised.value.code) == (502, None)
 
 
+async def test_a_code_that_is_a_number_is_told_as_any_other() -> None:
+    call = Caller("async")
+    body = b'{"error": {"code": 404, "message": "File Not Found", "param": 3}}'
+    async with scripted(reply(404, body)) as server:
+        with pytest.raises(NotFound) as raised:
+            await call(call.client(server.url), "get_file", "file-1")
+    await call.close()
+    assert (raised.value.code, raised.value.param) == ("404", "3")
+    assert str(raised.value) == "File Not Found (404, 404)"
+
+
 @pytest.mark.parametrize("charset", ["hex", "rot13", "undefined", "idna", "no-such"])
 async def test_an_error_is_told_whatever_charset_it_claims(charset: str) -> None:
     call = Caller("async")

@@ -108,7 +108,8 @@ def of_response(response: httpx.Response) -> ApiError:
     """The error that a response with its body read carries, in the API's shape or any other."""
     try:
         told = response.json()["error"]
-        code, message, param = told.get("code"), str(told["message"]), told.get("param")
+        # Some servers have numbers for codes.
+        code, message, param = _text(told.get("code")), str(told["message"]), _text(told.get("param"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         code, param = None, None
         # Not by the charset that the server names, which may be none that decodes text.
@@ -118,3 +119,7 @@ def of_response(response: httpx.Response) -> ApiError:
     kind = _BY_STATUS.get(status, ServerFault if status >= 500 else BadRequest)
     final = response.headers.get("x-should-retry") == "false"
     return kind(status, code, message, param, response.headers.get("x-request-id"), final=final)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
