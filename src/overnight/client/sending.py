@@ -41,7 +41,8 @@ async def exchange(
 
     A full server (429) is tried again up to five times: after what its `Retry-After` says, else after 1, 2, 4 … 60 s.
     A `patient` call, which must be one that only reads or may be repeated, is tried again as often when the server
-    is away or fails. By the moment `ends` of the edge's clock nothing is tried again, and no try waits for much longer.
+    is away or fails. At the moment `ends` of the edge's clock it is tried once more at the most, and no try waits for
+    much longer.
     Raises ApiError or ConnectionFailed.
     """
     failure: ApiError | ConnectionFailed
