@@ -10,7 +10,7 @@ import pytest
 
 from overnight.cli.app import run
 from overnight.cli.show import tell_models
-from overnight.client import BadRequest, Client, ConnectionFailed
+from overnight.client import BadRequest, Client, ConnectionFailed, ServerFault
 from overnight.store.migrate import known
 from tests.cli.conftest import Shell, write
 from tests.process import Served, chat
@@ -94,6 +94,9 @@ def test_a_file_that_the_server_refuses_does_not_keep_the_others_back(
     assert (code, json.loads(out)["error"]["code"], "Not this one." in said) == (1, "some_code", True)
     code, out, said = shell("submit", *files, "--json")
     assert (code, json.loads(out)["error"]["message"], "gone" in said) == (3, "gone", True)
+    first = iter([ServerFault(504, None, "Gateway timeout.")])
+    code, out, said = shell("submit", *files)
+    assert (code, out, "Gateway timeout." in said, "refused" in said) == (3, "", True, False)
     first = iter([BadRequest(400, "some_code", "Not this one.")])
     code, out, said = shell("submit", *files)
     assert (code, out.startswith("batch_"), "a.jsonl was refused" in said) == (1, True, True)

@@ -21,7 +21,7 @@ from overnight.cli.parameters import (
 )
 from overnight.cli.show import problems
 from overnight.client import Client
-from overnight.client.errors import ApiError, OvernightError
+from overnight.client.errors import ApiError, OvernightError, ServerFault
 from overnight.domain.errors import Unusable
 
 
@@ -60,7 +60,11 @@ def _hand_over(c: Client, given: Input, named: dict[str, Any], *, json: bool) ->
             check_window(e)
         says = str(e.strerror or e) if isinstance(e, OSError) else str(e)
         error = _error(says, code=e.code if isinstance(e, ApiError) else None)
-        output.complain(f"{given.name} was refused, and nothing of it runs. {says}")
+        if isinstance(e, ServerFault):
+            # It has refused nothing, and may have made the batch.
+            lost = e
+        else:
+            output.complain(f"{given.name} was refused, and nothing of it runs. {says}")
     except OvernightError as e:
         error, lost = _error(str(e)), e
     if json:
