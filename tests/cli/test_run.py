@@ -137,8 +137,9 @@ def test_a_server_named_in_the_environment_gives_way_to_one_in_the_command(
     with Witness() as witness:
         job = Job(tmp_path, witness.url, questions(2))
         code, said = job.run()
-        at = job.command.index("--upstream")
-        del job.command[at : at + 2]
+        for option in ("--upstream", "--upstream-slots"):
+            at = job.command.index(option)
+            del job.command[at : at + 2]
         without, said_without = job.run("--again")
 
     assert code == 0, said

@@ -87,3 +87,12 @@ def test_an_empty_id_of_a_file_is_wrong_usage(command: str, capfd: pytest.Captur
 def test_bytes_that_are_no_text_are_wrong_usage(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert run([*words, "--server", "http://127.0.0.1:9"]) == 2
     assert "no text in UTF-8" in capfd.readouterr().err
+
+
+def test_an_option_of_an_own_server_beside_one_that_a_variable_names_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_SERVER", "http://127.0.0.1:9")
+    assert run(["run", "in.jsonl", "-o", "x", "--max-context-length", "512"]) == 2
+    says = "--max-context-length: it is for a server that is started here; leave it out, or unset $OVERNIGHT_SERVER."
+    assert capfd.readouterr().err.splitlines()[0] == f"error: {says}"

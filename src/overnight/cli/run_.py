@@ -111,13 +111,14 @@ def run(
 def _named_server(given: str | None, settings: Settings, own: Sequence[str]) -> str | None:
     """The server to use; None where one is to be started.
 
-    Raises BadParameter for one that is given beside options of its `own`, and for what is no address.
+    Raises BadParameter for one that is named beside options of a server's `own`, and for what is no address.
     """
-    if given is None:
-        given = None if settings.models or settings.upstreams else os.environ.get("OVERNIGHT_SERVER")
-    elif own:
+    otherwise = "leave --server out"
+    if given is None and not settings.models and not settings.upstreams:
+        given, otherwise = os.environ.get("OVERNIGHT_SERVER") or None, "unset $OVERNIGHT_SERVER"
+    if given and own:
         raise typer.BadParameter(
-            "it is for a server that is started here; leave it out, or leave --server out.", param_hint=own[0]
+            f"it is for a server that is started here; leave it out, or {otherwise}.", param_hint=own[0]
         )
     return checked_address(given) if given else None
 
