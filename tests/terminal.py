@@ -5,6 +5,7 @@ Processes come from one that has imported the command line already, so that each
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import io
 import multiprocessing
@@ -122,6 +123,8 @@ class Terminal:
         self.written = ""
         self.is_usable = False
         """After the end: the cursor is seen, typing is shown as before, and the first screen is back."""
+        # What is read at once may end in the middle of a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._main, side = pty.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._before = termios.tcgetattr(side)
@@ -170,7 +173,7 @@ class Terminal:
     def _draw(self, within: float) -> bool:
         if not select.select([self._main], [], [], within)[0]:
             return False
-        text = os.read(self._main, 65_536).decode("utf-8", "replace")
+        text = self._decoder.decode(os.read(self._main, 65_536))
         self.written += text
         self.screen.feed(text)
         return True
