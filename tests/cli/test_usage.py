@@ -53,6 +53,8 @@ from overnight.cli.app import run
             "--status: 'foo' is none of validating, in_progress, finalizing, completed, expired, failed, cancelling,"
             " cancelled.",
         ),
+        ("run '' -o x", "FILE: the name of a file is empty."),
+        ("submit ''", "FILE: the name of a file is empty."),
         ("show ''", "BATCH: the id is empty."),
         ("cancel ' '", "BATCH: the id is empty."),
         ("watch ''", "BATCH: the id is empty."),

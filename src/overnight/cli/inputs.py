@@ -76,6 +76,8 @@ def _copy(source: Path | None, copy: Path) -> None:
 
 
 def _paths(word: str) -> list[Path]:
+    if not word:
+        raise typer.BadParameter("the name of a file is empty.", param_hint="FILE")
     # A shell leaves a pattern as it is where it is quoted; a file may also be named like one.
     if Path(word).exists() or not glob.has_magic(word):
         paths = [Path(word)]
