@@ -98,3 +98,8 @@ def test_an_option_of_an_own_server_beside_one_that_a_variable_names_is_wrong_us
     assert run(["run", "in.jsonl", "-o", "x", "--max-context-length", "512"]) == 2
     says = "--max-context-length: it is for a server that is started here; leave it out, or unset $OVERNIGHT_SERVER."
     assert capfd.readouterr().err.splitlines()[0] == f"error: {says}"
+
+
+def test_an_id_that_is_too_long_for_an_address_is_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "batch_" * 20_000, "--server", "http://127.0.0.1:9"]) == 2
+    assert capfd.readouterr().err == "error: An argument cannot stand in an address: URL too long.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import typer
 
 import overnight
@@ -103,6 +104,9 @@ def run(arguments: list[str]) -> int:
         return COULD_NOT
     except UnicodeEncodeError:
         complain("An argument or a variable holds bytes that are no text in UTF-8.")
+        return WRONG_USAGE
+    except httpx.InvalidURL as e:
+        complain(f"An argument cannot stand in an address: {e}.")
         return WRONG_USAGE
     except OSError as e:
         complain(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
