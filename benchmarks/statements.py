@@ -14,7 +14,7 @@ LIBRARY = {"shared_preload_libraries": "pg_stat_statements"}
 """The setting that a server needs from its start."""
 
 _VALUES = re.compile(r"'[^']*'")
-_WORDS = re.compile(r"[a-z_]+")
+_WORDS = re.compile(r"(?!(?:true|false|null)\b)\b[a-z_]+")
 
 
 @dataclass(frozen=True, slots=True)
