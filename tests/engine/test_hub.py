@@ -127,6 +127,7 @@ class Hub(BaseHTTPRequestHandler):
     asked: list[str] = []  # noqa: RUF012
     withheld: str | None = None
     """A file that it does not give."""
+    commit = REVISION
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -141,14 +142,14 @@ class Hub(BaseHTTPRequestHandler):
             return self.say(200, json.dumps(tree).encode())
         if path.startswith("/api/models/someone/Tiny-GGUF"):
             listed = [{"rfilename": name} for name in self.files]
-            body = json.dumps({"id": "someone/Tiny-GGUF", "sha": REVISION, "siblings": listed}).encode()
+            body = json.dumps({"id": "someone/Tiny-GGUF", "sha": self.commit, "siblings": listed}).encode()
             return self.say(200, body)
         name = path.rpartition("/")[2]
         if path.startswith("/someone/Tiny-GGUF/resolve/") and name == self.withheld:
             return self.say(403, b"{}")
         if path.startswith("/someone/Tiny-GGUF/resolve/") and name in self.files:
             self.asked.append(f"{self.command} {name}")
-            return self.say(200, self.files[name], {"ETag": f'"{name}"', "X-Repo-Commit": REVISION})
+            return self.say(200, self.files[name], {"ETag": f'"{name}"', "X-Repo-Commit": self.commit})
         return self.say(404, b'{"error": "Repository not found"}', {"X-Error-Code": "RepoNotFound"})
 
     def say(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
@@ -165,13 +166,22 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A hub on loopback with one repository of three files."""
     model = write_tiny_model(tmp_path / "m.gguf").read_bytes()
     Hub.files = {"Tiny-Q4_K_M.gguf": model, "Tiny-F16.gguf": model, "README.md": b"about it"}
-    Hub.asked, Hub.withheld = [], None
+    Hub.asked, Hub.withheld, Hub.commit = [], None, REVISION
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     use(monkeypatch, tmp_path / "hub", f"http://127.0.0.1:{server.server_port}")
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub cannot be reached any more."""
+
+    def fails(endpoint: str) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "_check_reachable", fails)
 
 
 def test_what_is_not_in_the_cache_is_downloaded_once_and_only_what_is_needed(online: str) -> None:
@@ -193,11 +203,7 @@ def test_what_was_downloaded_once_needs_no_network_again(
         folder = write_tiny_llama(tmp_path / "whole")
         Hub.files = {"README.md": b"about it", **{file.name: file.read_bytes() for file in folder.iterdir()}}
     first = resolve_model(named)
-
-    def fails(endpoint: str) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr(hub, "_check_reachable", fails)
+    no_network(monkeypatch)
 
     assert resolve_model(named) == first
 
@@ -218,6 +224,21 @@ def test_a_download_that_was_cut_is_completed_whatever_it_left_out(online: str, 
     assert {file.name for file in found.path.iterdir()} == set(Hub.files)
     assert again == found
     assert len(Hub.asked) == asked
+
+
+def test_a_cut_download_of_one_revision_leaves_another_whole(
+    online: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_tiny_llama(tmp_path / "whole")
+    Hub.files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    first = resolve_model("someone/Tiny-GGUF")
+    Hub.files["more.json"] = b"{}"
+    Hub.withheld, Hub.commit = "more.json", "f" * 40
+    with pytest.raises(EngineError, match="cannot be used"):
+        resolve_model("someone/Tiny-GGUF@refs/pr/2")
+    no_network(monkeypatch)
+
+    assert resolve_model("someone/Tiny-GGUF") == first
 
 
 def test_a_model_that_does_not_exist_is_told_from_a_network_that_fails(online: str) -> None:

@@ -108,7 +108,7 @@ def _from_cache(hub: Any, repository: str, wanted: str | None, revision: str | N
         # What was asked for may be one of those that are not in the cache.
         return None
     if chosen is None:
-        is_cut = wanted is not None or _mark(hub, repository).exists() or not _is_whole(folder, files)
+        is_cut = wanted is not None or _mark(hub, repository, revision).exists() or not _is_whole(folder, files)
         return None if is_cut else folder
     part = PART.search(chosen[0])
     return folder / chosen[0] if part is None or len(chosen) == int(part[2]) else None
@@ -152,7 +152,7 @@ def _from_hub(hub: Any, repository: str, wanted: str | None, revision: str | Non
 
 def _all_of(hub: Any, repository: str, revision: str | None) -> Path:
     """The folder of a Transformers model, with a mark beside it for as long as something of it may be missing."""
-    mark = _mark(hub, repository)
+    mark = _mark(hub, repository, revision)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=list(TRANSFORMERS)))
@@ -160,8 +160,9 @@ def _all_of(hub: Any, repository: str, revision: str | None) -> Path:
     return folder
 
 
-def _mark(hub: Any, repository: str) -> Path:
-    return Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / UNFINISHED
+def _mark(hub: Any, repository: str, revision: str | None) -> Path:
+    name = UNFINISHED if revision is None else f"{UNFINISHED}-{revision.replace('/', '--')}"
+    return Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / name
 
 
 def _check_reachable(endpoint: str) -> None:
