@@ -19,7 +19,7 @@ _GAUGES = {
     "scheduling_pool_active": "Requests running, over the whole deployment.",
     "scheduling_pool_capacity": "The most requests that may run at once, over the whole deployment.",
     "active_batches": "Batches that have not ended.",
-    "oldest_waiting_seconds": "For how long the oldest request that waits has waited.",
+    "oldest_waiting_seconds": "Seconds since the batch of the oldest request that waits was created.",
 }
 """What `/metrics` shows of the pool's status, and what to say of each."""
 
