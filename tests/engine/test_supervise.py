@@ -104,6 +104,29 @@ async def test_a_restart_that_fails_says_why_and_is_tried_again(tiny: Path, tmp_
         await watch.until(is_ready)
 
 
+async def test_loading_is_no_service_after_which_restarts_wait_shortly_again(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+
+    def at_once(failures: int) -> float:
+        waited.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(supervise, "restart_wait", at_once)
+    path = tmp_path / "moved.gguf"
+    path.write_bytes(tiny.read_bytes())
+    async with LocalEngine(small(path), pace=replace(QUICK, ran_well=0.0)) as engine:
+        await engine.wait_ready()
+        watch = Watch(engine)
+        path.unlink()
+        kill(engine)
+        for _ in range(3):
+            await watch.until(is_down)
+
+    assert waited[:3] == [1, 2, 3]
+
+
 def test_restarts_wait_longer_each_time_up_to_a_limit() -> None:
     assert [restart_wait(failures) for failures in (1, 2, 3, 7, 8, 1_000)] == [0.5, 1, 2, 30, 30, 30]
 

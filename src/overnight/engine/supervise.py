@@ -53,6 +53,8 @@ class LocalEngine:
         self._changed = asyncio.Event()
         self._child: Child | None = None
         self._ready: Ready | None = None
+        self._served_from: float | None = None
+        """Since when its process serves, on the loop's clock; None while none does."""
         self._error: EngineError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -138,19 +140,21 @@ class LocalEngine:
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
-            began = loop.time()
             reason = await self._live_once()
             if self._ready is None:
                 self._error = EngineError(f"The engine cannot serve {self.model.path}: {reason}.")
                 self._become(Phase.DOWN, reason)
                 return
-            failures = 1 if loop.time() - began >= self.pace.ran_well else failures + 1
+            served = self._served_from
+            ran_well = served is not None and loop.time() - served >= self.pace.ran_well
+            failures = 1 if ran_well else failures + 1
             self._become(Phase.DOWN, reason)
             await asyncio.sleep(restart_wait(failures))
             self._become(Phase.LOADING, reason)
 
     async def _live_once(self) -> str:
         """Run the process from its start to its end; returns why it ended."""
+        self._served_from = None
         try:
             child = await Child.start(self.launch)
         except OSError as error:
@@ -178,6 +182,7 @@ class LocalEngine:
             return loaded.reason
         child.serves = True
         self._ready = loaded
+        self._served_from = asyncio.get_running_loop().time()
         self._become(Phase.READY)
         watch = Watch(child, loaded, self.pace)
         while not await child.exited(self.pace.look_every):
