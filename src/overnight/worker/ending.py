@@ -85,7 +85,7 @@ class Endings:
         route.failing[source.batch.no] = None
         others = (other for flow in source.flow.siblings for other in flow.sources.values())
         if isinstance(came, Broken) or not any(other.may_do_well(now) for other in others):
-            route.note_failure(now, request.started)
+            route.note_failure(now, request.started, answered=isinstance(came, Reply))
 
     def _decide(self, request: Request, tried: Try, now: float) -> None:
         batch = request.block.source.batch

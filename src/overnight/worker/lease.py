@@ -99,6 +99,8 @@ class Lessee:
                 if wanted is None or not await self._lease(session, route, wanted):
                     break
                 found = True
+            if route.is_on_trial and not lacks_probe(self._held.flows_of(route), monotonic()):
+                route.probe_early(monotonic())
         return found
 
     # -- what to ask for ---------------------------------------------------------------------------------------
@@ -185,7 +187,8 @@ class Lessee:
     def _full_models(self, flows: list[Flow], for_slots: bool) -> list[str]:
         """Models that have no slot for what they have or, asked for the slots, enough under their cap."""
         cap = self._limits.per_model
-        if cap is None or not flows:
+        # A server on trial is asked for by one that may do well there, whatever else is held and has no slot.
+        if cap is None or not flows or flows[0].route.is_on_trial:
             return []
         lanes = flows[0].route.slot_caches or 0
         return [
