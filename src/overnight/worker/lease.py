@@ -22,6 +22,7 @@ from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.request import Request
 from overnight.worker.stock import Places, Stock, lacks_probe, note_more
+from overnight.worker.surplus import Surplus
 from overnight.worker.texts import Texts
 
 MOST_BYTES = 256 * MIB
@@ -49,10 +50,12 @@ class Lessee:
         grants: Grants,
         clock: Clock,
         only: Callable[[], Sequence[int] | None],
+        surplus: Surplus,
         give_up: Callable[[Request], None],
     ) -> None:
         """`give_up` answers a request that is not to run any more."""
         self._held = held
+        self._surplus = surplus
         self._routes = routes
         self._limits = limits
         self._grants = grants
@@ -71,6 +74,7 @@ class Lessee:
         """What was leased belongs to others."""
         self._arrivals.forget()
         self._places.forget()
+        self._surplus.forget()
         self.look_now()
 
     def look_now(self) -> None:
@@ -136,6 +140,7 @@ class Lessee:
         of_others = self._routes.models_of_others(route) if route.takes_any_model else ()
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
         full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting]
+        full += self._surplus.left(route, monotonic(), has_enough=not in_order)
         held = [] if in_order else [s.batch.no for s in stock.sources if s.untaken and s.owner in stock.well_fed]
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
@@ -206,6 +211,7 @@ class Lessee:
         blocks, now = await self._find(session, route, wanted)
         self._held.check(worker)
         self._clock.set(now, asked)
+        self._surplus.note_look(route, wanted, blocks)
         note_more(self._held.more.setdefault(route.name, set()), wanted, blocks)
         if not blocks:
             flows = self._held.flows_of(route)
