@@ -295,6 +295,33 @@ def untaken_on(rig: Rig, route: Switch) -> int:
     return sum(flow.untaken for flow in rig.worker._held.flows_of(route))
 
 
+async def test_what_peoples_requests_take_of_a_server_is_neither_leased_for_nor_kept_from_others(
+    store: Store, upstream: Upstream
+) -> None:
+    upstream.script = gate = Gate()
+    route = Switch(upstream.url, SLOTS)
+    route.up()
+    await add_batch(store, lines(160), of_each=4)
+    async with rigged(store, upstream, route=route) as rig:
+        for _ in range(SLOTS - 2):
+            rig.routes.load.begin(route, "m")
+        await rounds(rig)
+        flow = flow_of(rig)
+        assert flow.in_flight + flow.untaken < SLOTS
+        # Of what was leased before they came, what does not fit beside them goes.
+        for _ in range(SLOTS - 2):
+            rig.routes.load.end(route, "m")
+        await rounds(rig)
+        held = flow.in_flight + flow.untaken
+        for _ in range(SLOTS - 2):
+            rig.routes.load.begin(route, "m")
+        flow.rate.value = 0.0
+        rig.life.idle_elsewhere = {"m": 1}
+        await rounds(rig)
+        assert SLOTS <= flow.in_flight + flow.untaken < held
+        gate.open()
+
+
 @pytest.mark.parametrize("caches", [None, 4])
 async def test_groups_go_whole_and_what_stays_keeps_its_order(
     store: Store, upstream: Upstream, caches: int | None

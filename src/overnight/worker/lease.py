@@ -24,6 +24,7 @@ from overnight.worker.request import Request
 from overnight.worker.stock import Places, Stock, lacks_probe, note_more
 from overnight.worker.surplus import Surplus
 from overnight.worker.texts import Texts
+from overnight.worker.yielding import most_soon
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -170,7 +171,7 @@ class Lessee:
         return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), stock.well_fed
 
     def _lines(self, route: Route, flows: list[Flow]) -> int:
-        cap = min(route.soon, self._limits.slots)
+        cap = min(most_soon(route, self._limits), self._limits.slots)
         if self._limits.per_model is not None and not route.takes_any_model:
             cap = min(cap, self._limits.per_model * len(route.models))
         return room.lines_to_lease(

@@ -30,7 +30,7 @@ LEAVE_FOR = 1.0
 LEAVE_LONGER = 15.0
 """The same while it has enough to do."""
 MOST_TOLD = 100
-"""Models of which it is told how many slots are free; those that were run last come first."""
+"""Models of which it is told how many slots are free; those that are run come first."""
 
 
 class Surplus:
