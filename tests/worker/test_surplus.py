@@ -107,6 +107,28 @@ async def test_what_would_wait_for_slots_starts_in_those_that_another_worker_has
     assert await value(store, "SELECT max(tries) FROM answer") == 1
 
 
+async def test_what_was_written_down_for_more_slots_than_there_are_goes_as_well(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.script = gate = Gate()
+    monkeypatch.setattr(room, "MOST_FLOOR", SLOTS)
+    async with (
+        serving() as elsewhere,
+        shrunk(store, upstream, of_each=16, count=48) as (rig, _, _),
+        free(store, elsewhere) as other,
+    ):
+        assert len(flow_of(rig).reserve) == 16
+        monkeypatch.setattr(room, "MOST_FLOOR", 4)
+        await hear(rig, other)
+        await rounds(rig, other)
+        await other.until(lambda: len(elsewhere.asked) == 16)
+        await other.finish()
+        gate.open()
+        await rig.finish()
+    assert set((upstream.arrivals + elsewhere.arrivals).values()) == {1}
+    assert await value(store, "SELECT sum(cardinality(lines)) FROM attempt") == 48
+
+
 async def test_nothing_goes_back_while_nobody_has_free_slots(store: Store, upstream: Upstream) -> None:
     upstream.script = gate = Gate()
     async with serving() as elsewhere, shrunk(store, upstream, of_each=16) as (rig, _, _):
@@ -143,6 +165,35 @@ async def test_what_runs_of_a_large_block_ends_where_it_began_and_the_rest_start
         assert set(elsewhere.arrivals) == names(160) - began
     assert (await results(store, batch)).keys() == names(160)
     assert await value(store, "SELECT max(tries) FROM answer") == 1
+
+
+async def test_a_block_that_goes_back_does_not_wait_for_the_next_try_of_what_failed_of_it(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(hours=1))
+    gate = Gate()
+
+    async def script(asked: Asked) -> Say:
+        await gate(asked)
+        return Say(500, failure("once"))
+
+    upstream.script = script
+    async with (
+        serving() as elsewhere,
+        shrunk(store, upstream, of_each=256) as (rig, _, batch),
+        free(store, elsewhere) as other,
+    ):
+        await hear(rig, other)
+        await rounds(rig)
+        began = set(upstream.arrivals)
+        gate.open()
+        await rig.until(lambda: not rig.worker.holds(batch))
+        assert await value(store, "SELECT count(*) FROM call WHERE again_at > now() + interval '1 minute'") == SLOTS
+        await value(store, "UPDATE call SET again_at = now() - interval '1 minute' RETURNING 1")
+        await rounds(other)
+        await other.finish()
+    tries = {row["line"]: row["tries"] for row in await values(store, "SELECT line, tries FROM answer")}
+    assert tries == {line: 2 if f"r{line}" in began else 1 for line in range(160)}
 
 
 async def test_a_small_rest_of_a_block_stays_where_the_others_of_it_run(store: Store, upstream: Upstream) -> None:

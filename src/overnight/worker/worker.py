@@ -233,9 +233,10 @@ class Worker:
         self._surplus.look(monotonic())
         self._held.take_up_due(monotonic())
         found = False
+        found |= await self._attempts.take_back(session)
+        # Directly before blocks go back: whoever leases one finds what became of its requests.
         while await self._recorder.note_calls(session):
             found = True
-        found |= await self._attempts.take_back(session)
         found |= await self._watch.let_go(session)
         if not self._endings.stopping:
             found |= await self._lessee.round(session)
