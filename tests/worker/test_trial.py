@@ -111,7 +111,7 @@ async def test_a_batch_that_comes_while_another_one_has_closed_a_server_that_ans
 
     upstream.script = script
     await add_batch(store, [request(f"bad{i}") for i in range(40)])
-    async with rigged(store, upstream, slots=4, limits=Limits(per_model=cap)) as rig:
+    async with rigged(store, upstream, slots=4, clock=lambda: 0.0, limits=Limits(per_model=cap)) as rig:
         await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
         await quiet(rig)
         failed = len(sent)
@@ -137,7 +137,7 @@ async def test_a_batch_that_failed_at_a_closed_server_waits_and_the_next_one_is_
 
     upstream.script = script
     await add_batch(store, [request(f"bad{i}") for i in range(40)])
-    async with rigged(store, upstream, slots=4) as rig:
+    async with rigged(store, upstream, slots=4, clock=lambda: 0.0) as rig:
         await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
         await quiet(rig)
         for name in ("worse", "worst"):
@@ -160,7 +160,7 @@ async def test_a_server_that_could_not_be_reached_is_left_alone_whoever_comes(
 
     upstream.script = script
     await add_batch(store, [request(f"r{i}") for i in range(40)])
-    async with rigged(store, upstream, slots=4) as rig:
+    async with rigged(store, upstream, slots=4, clock=lambda: 0.0) as rig:
         await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
         await quiet(rig)
         sent = len(upstream.asked)
