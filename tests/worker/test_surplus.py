@@ -415,18 +415,18 @@ async def test_a_worker_with_free_slots_says_so_only_once_it_has_found_nothing_t
     route.up()
     async with patient(store, upstream, route=route) as rig, patient(store, upstream) as hears:
         told = []
-        for count in (None, 0, 20, 40):
+        for count, is_stopping in ((None, False), (0, False), (20, False), (0, True), (0, False), (40, False)):
             if count:
                 await add_batch(store, lines(count))
             if count is not None:
                 await rounds(rig)
+            rig.worker._endings.stopping = is_stopping
             await hear(rig, hears)
+            rig.worker._endings.stopping = False
             told.append(hears.life.idle_elsewhere)
-        assert told == [{}, {"m": SLOTS}, {"m": SLOTS - 20}, {}]
+        left = {"m": SLOTS - 20}
+        assert told == [{}, {"m": SLOTS}, left, {}, left, {}]
         assert rig.life.idle_elsewhere == {}
-        rig.worker._endings.stopping = True
-        await hear(rig, hears)
-        assert hears.life.idle_elsewhere == {}
         gate.open()
 
 
