@@ -51,6 +51,23 @@ async def test_a_heartbeat_tells_how_much_runs(store: Store, life: Life) -> None
     assert await one(store, "SELECT at FROM beat") > before
 
 
+async def test_a_heartbeat_tells_which_slots_are_idle_and_hears_of_those_of_living_others(
+    store: Store, life: Life
+) -> None:
+    others = [Life(store), Life(store), Life(store)]
+    for other, idle in zip(others, ({"m": 2}, {"m": 3, "n": 1}, {"m": 100}), strict=True):
+        await other.begin()
+        other.idle = idle.copy
+        await other.beat()
+    await declare_dead(store, others[2].no, None)
+    life.idle = {"own": 1}.copy
+    await life.beat()
+    assert life.idle_elsewhere == {"m": 5, "n": 1}
+    await one(store, "UPDATE beat SET at = at - interval '1 minute' WHERE worker = $1 RETURNING 1", others[1].no)
+    await life.beat()
+    assert life.idle_elsewhere == {"m": 2}
+
+
 async def test_each_life_has_its_own_number_and_session(store: Store, life: Life) -> None:
     other = Life(store)
     await other.begin()

@@ -54,7 +54,7 @@ class Switch(Route):
     def note_answer(self) -> None:
         pass
 
-    def note_failure(self, now: float, began: float) -> None:
+    def note_failure(self, now: float, began: float, *, answered: bool = False) -> None:
         pass
 
     async def tend(self) -> bool:

@@ -33,6 +33,14 @@ def route_of(rig: Rig) -> Route:
     return next(iter(rig.worker._routes))
 
 
+async def quiet(rig: Rig) -> None:
+    """Let the worker do all that there is to do now."""
+    for _ in range(3):
+        rig.worker.wake()
+        while await rig.worker.round():
+            pass
+
+
 async def test_a_request_that_failed_before_is_no_probe_while_there_are_others(
     store: Store, upstream: Upstream
 ) -> None:
@@ -86,6 +94,81 @@ async def test_requests_that_always_fail_do_not_keep_a_well_server_from_a_batch_
         assert sent[failed] == "good"
         await rig.until(lambda: rig.worker.unstored == 0 and rig.worker.running == 0)
     assert (await results(store, good)).keys() == {"good"}
+
+
+@pytest.mark.parametrize("cap", [None, 4])
+async def test_a_batch_that_comes_while_another_one_has_closed_a_server_that_answers_starts_at_once(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, cap: int | None
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
+    # So long that nothing in here is owed to its end.
+    monkeypatch.setattr(circuit, "FIRST_PAUSE", 3600.0)
+    sent = []
+
+    async def script(asked: Asked) -> Say:
+        sent.append(asked.name)
+        return Say(500, failure("always")) if asked.name.startswith("bad") else await echo(asked)
+
+    upstream.script = script
+    await add_batch(store, [request(f"bad{i}") for i in range(40)])
+    async with rigged(store, upstream, slots=4, clock=lambda: 0.0, limits=Limits(per_model=cap)) as rig:
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
+        await quiet(rig)
+        failed = len(sent)
+        good = await add_batch(store, [request("good")], owner=await add_owner(store, "other"))
+        rig.worker.wake()
+        await rig.worker.round()
+        await rig.until(lambda: len(sent) > failed)
+        assert sent[failed] == "good"
+        await rig.until(lambda: not rig.worker.holds(good))
+    assert (await results(store, good)).keys() == {"good"}
+
+
+async def test_a_batch_that_failed_at_a_closed_server_waits_and_the_next_one_is_tried(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
+    monkeypatch.setattr(circuit, "FIRST_PAUSE", 3600.0)
+    sent = []
+
+    async def script(asked: Asked) -> Say:
+        sent.append(asked.name)
+        return Say(500, failure("always"))
+
+    upstream.script = script
+    await add_batch(store, [request(f"bad{i}") for i in range(40)])
+    async with rigged(store, upstream, slots=4, clock=lambda: 0.0) as rig:
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
+        await quiet(rig)
+        for name in ("worse", "worst"):
+            failed = len(sent)
+            await add_batch(store, [request(f"{name}{i}") for i in range(3)])
+            rig.worker.wake()
+            await rig.until(lambda: len(sent) > failed and rig.worker.running == 0)  # noqa: B023
+            await quiet(rig)
+            assert [one[:-1] for one in sent[failed:]] == [name]
+
+
+async def test_a_server_that_could_not_be_reached_is_left_alone_whoever_comes(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
+    monkeypatch.setattr(circuit, "FIRST_PAUSE", 3600.0)
+
+    async def script(asked: Asked) -> Say:
+        return Say(raw=b"")
+
+    upstream.script = script
+    await add_batch(store, [request(f"r{i}") for i in range(40)])
+    async with rigged(store, upstream, slots=4, clock=lambda: 0.0) as rig:
+        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
+        await quiet(rig)
+        sent = len(upstream.asked)
+        good = await add_batch(store, [request("good")])
+        rig.worker.wake()
+        await rig.until(lambda: rig.worker.holds(good))
+        await quiet(rig)
+        assert len(upstream.asked) == sent
 
 
 async def test_a_batch_that_always_fails_does_not_close_a_server_to_others_that_may_do_well(

@@ -116,7 +116,7 @@ class EngineRoute(Route):
     def note_answer(self) -> None:
         """The supervisor knows better than the answers whether the engine is well."""
 
-    def note_failure(self, now: float, began: float) -> None:
+    def note_failure(self, now: float, began: float, *, answered: bool = False) -> None:
         """See `note_answer`."""
 
     def _heard(self, state: EngineState) -> None:

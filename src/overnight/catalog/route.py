@@ -92,8 +92,12 @@ class Route(ABC):
         """A request was answered, well or not: the server is there."""
 
     @abstractmethod
-    def note_failure(self, now: float, began: float) -> None:
-        """A request that `began` at some moment failed by the server's fault."""
+    def note_failure(self, now: float, began: float, *, answered: bool = False) -> None:
+        """A request that `began` at some moment failed by the server's fault; `answered` where it said so itself."""
+
+    def probe_early(self, now: float) -> None:
+        """Requests have come of which none failed here: while it is on trial one may show that it is well again."""
+        return
 
     @abstractmethod
     async def tend(self) -> bool:

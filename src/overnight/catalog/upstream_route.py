@@ -113,9 +113,12 @@ class UpstreamRoute(Route):
             events.tell("route_up", route=self.name)
             self.tell_change()
 
-    def note_failure(self, now: float, began: float) -> None:
+    def probe_early(self, now: float) -> None:
+        self._circuit.probe_early(now)
+
+    def note_failure(self, now: float, began: float, *, answered: bool = False) -> None:
         was_open = self._circuit.is_open
-        self._circuit.note_failure(now, began)
+        self._circuit.note_failure(now, began, answered=answered)
         self.is_troubled = True
         if self._circuit.is_open and not was_open:
             events.tell("route_down", route=self.name)

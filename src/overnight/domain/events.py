@@ -48,6 +48,7 @@ FACTS = {
     "worker_cut_off": _Fact(logging.WARNING, "the heartbeat was not confirmed for too long: what ran is given up"),
     "answer_conflict": _Fact(logging.CRITICAL, "a request was about to be answered twice: the flush was refused"),
     "blocks_handed_back": _Fact(logging.INFO, "unfinished blocks were handed back"),
+    "surplus_given_back": _Fact(logging.INFO, "requests that could not start soon go to others with free slots"),
     "try_failed": _Fact(logging.DEBUG, "a try at a request failed"),
     "route_down": _Fact(logging.WARNING, "a model server cannot be used; its requests wait"),
     "route_up": _Fact(logging.INFO, "a model server can be used"),

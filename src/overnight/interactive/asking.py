@@ -49,7 +49,7 @@ class Asking:
                 return head
             came = await self._read_error(head)
             tried = judge(came, is_local=route.is_local, now=datetime.now(UTC))
-            _tell(route, tried, began)
+            _tell(route, tried, began, answered=isinstance(came, Reply))
             if self._given_up or not routes or not tried.may_pass:
                 return as_refused(came, tried)
 
@@ -128,10 +128,10 @@ class Asking:
         return Reply(head.status, bytes(body), head.retry_after, head.content_type, 0.0)
 
 
-def _tell(route: Route, tried: Try, began: float) -> None:
+def _tell(route: Route, tried: Try, began: float, *, answered: bool) -> None:
     """What the rules that keep batches from a server have to know of an interactive request that failed there."""
     route.tally.fail(tried)
     if tried.blames_route:
-        route.note_failure(monotonic(), began)
+        route.note_failure(monotonic(), began, answered=answered)
     elif tried.status is not None:
         route.note_answer()

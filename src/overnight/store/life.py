@@ -70,6 +70,10 @@ class Life:
         """By number of the batch, of those that start nothing more here."""
         self.waiting: Callable[[], list[int]] = list
         """Batches of which requests are held that do not run; of those that may start more here the oldest."""
+        self.idle: Callable[[], dict[str, int]] = dict
+        """By model, slots that are free here and for which nothing could be leased."""
+        self.idle_elsewhere: dict[str, int] = {}
+        """What the others told of theirs, up to the last heartbeat."""
         self.capped: Callable[[], bool] = lambda: False
         """Whether models have a cap, so that nothing of them starts here without a grant."""
         self.began_capped = False
@@ -121,11 +125,14 @@ class Life:
             closed=list(closed),
             running_of_closed=list(closed.values()),
             waiting=self.waiting(),
+            idle=self.idle(),
+            fresh=timedelta(seconds=MAY_START_WITHIN),
         )
         if row is None:
             await self.reborn(no)
         elif no == self.no:
             self._confirmed = sent
+            self.idle_elsewhere = row["idle_elsewhere"] or {}
         return False
 
     async def reborn(self, old: int) -> None:

@@ -85,7 +85,7 @@ class Endings:
         route.failing[source.batch.no] = None
         others = (other for flow in source.flow.siblings for other in flow.sources.values())
         if isinstance(came, Broken) or not any(other.may_do_well(now) for other in others):
-            route.note_failure(now, request.started)
+            route.note_failure(now, request.started, answered=isinstance(came, Reply))
 
     def _decide(self, request: Request, tried: Try, now: float) -> None:
         batch = request.block.source.batch
@@ -136,7 +136,9 @@ class Endings:
     def _try_again(
         self, request: Request, tried: Try, until: float, now: float, *, counted: bool = True, lost: bool = False
     ) -> None:
-        """Note the try, and let the request wait; one of a batch that starts nothing more is left to its end."""
+        """Note the try, and let the request wait; one of a batch that starts nothing more is left to its end, one of a
+        block that goes back anyway to whoever has that next.
+        """
         source = request.block.source
         request.uncounted += not counted
         self._recorder.calls.append(
@@ -153,7 +155,7 @@ class Endings:
                 lost=lost,
             )
         )
-        if source.batch.closed or self.cutting:
+        if source.batch.closed or self.cutting or not request.block.whole:
             self._held.drop(request)
         else:
             self._held.wait(request, until)
@@ -179,7 +181,7 @@ class Endings:
         source = request.block.source
         request.sent -= 1
         source.flow.refund(request)
-        if source.batch.closed or self.stopping:
+        if source.batch.closed or self.stopping or not request.block.whole:
             self._held.unsend(request)
             return
         self._held.unsent.append((source.batch.no, request.group, request.line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Set
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -108,22 +109,41 @@ class Source:
             self.blocks.popleft()
         return request
 
+    def _untried(self) -> Iterator[Request]:
+        for block in self.blocks:
+            yield from block.requests[block.next :]
+
+    def list_untaken(self) -> list[Request]:
+        """The requests whose turn has not come, in the order of their turns, about."""
+        return [*self.again, *self._untried()]
+
     def drop_untried(self) -> list[Request]:
         """Take out those that were never sent."""
-        dropped = [request for block in self.blocks for request in block.requests[block.next :]]
+        dropped = list(self._untried())
         for block in self.blocks:
             block.requests = []
         self.blocks.clear()
         return dropped
 
-    def drop_untaken(self) -> list[Request]:
-        """Forget and return all requests whose turn has not come."""
-        for request in self.again:
-            self.flow.waiting.note_taken(request)
-        dropped = [*self.again, *self.drop_untried()]
-        self.again.clear()
-        self.flow.untaken -= self.untaken
-        self.untaken = 0
+    def hold_in_order(self, requests: list[Request]) -> None:
+        """Put requests that were taken out behind the others, in the order given."""
+        # Not a block that was leased: it only holds the order.
+        order = Block(self, -1)
+        order.requests = requests
+        self.hold(order)
+
+    def drop_untaken(self, blocks: Set[Block] | None) -> list[Request]:
+        """Forget and return the requests whose turn has not come, or those of some blocks."""
+        again, untried = list(self.again), self.drop_untried()
+        dropped = [request for request in (*again, *untried) if blocks is None or request.block in blocks]
+        gone = set(dropped)
+        self.again = deque(request for request in again if request not in gone)
+        for request in again:
+            if request in gone:
+                self.flow.waiting.note_taken(request)
+        self.hold_in_order([request for request in untried if request not in gone])
+        self.flow.untaken -= len(dropped)
+        self.untaken -= len(dropped)
         return dropped
 
 
@@ -260,15 +280,18 @@ class Flow:
             source.expected.learn(usage.output)
             self.expected.learn(usage.output)
 
-    def drop(self, batch: Batch) -> tuple[list[Request], list[Request]]:
-        """Forget and return the requests of a batch that were not sent: those written down, and all others."""
+    def drop(self, batch: Batch, blocks: Set[Block] | None = None) -> tuple[list[Request], list[Request]]:
+        """Forget and return the requests of a batch that were not sent, or those of some of its blocks: what is written
+        down, and all others.
+        """
         source = batch.sources[self]
-        written = [r for r in self.reserve if r.block.source is source]
+        written = [r for r in self.reserve if r.block.source is source and (blocks is None or r.block in blocks)]
         if written:
-            self.reserve = deque(r for r in self.reserve if r.block.source is not source)
+            gone = set(written)
+            self.reserve = deque(request for request in self.reserve if request not in gone)
             for request in written:
                 self.unchoose(request)
-        others = source.drop_untaken()
+        others = source.drop_untaken(blocks)
         if source.waiting:
-            others += self.waiting.drop(source)
+            others += self.waiting.drop(source, blocks)
         return written, others

@@ -83,6 +83,17 @@ class Grants:
         """Whether nothing of a model may start here, for want of a slot."""
         return self._limits.per_model is not None and not self._allowed(model)
 
+    def is_used_up(self, model: str) -> bool:
+        """Whether a cap leaves no slot of a model to anybody else."""
+        if self._limits.per_model is None:
+            return False
+        grant = self._grants.get(model)
+        if grant is None or self._cap is None:
+            return True
+        shares = (*grant.others, Share(self._held.worker, grant.granted, grant.wanted, grant.interactive))
+        left = slots_for_batches(self._cap, kept_free(self._limits), shares)
+        return sum(share.granted for share in shares) >= left
+
     async def round(self, session: Session) -> None:
         """Ask for what is wanted and give back what is not."""
         while self._given_up:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from heapq import heappop
 
 from overnight.catalog.route import Route
@@ -9,7 +10,7 @@ from overnight.domain.alone import Turns
 from overnight.domain.limits import MIB
 from overnight.monotonic import monotonic
 from overnight.upstreams.http import Call
-from overnight.worker.flow import Batch, Flow
+from overnight.worker.flow import Batch, Flow, Source
 from overnight.worker.request import Block, Request
 
 IDLE_FLOWS = 32
@@ -113,14 +114,22 @@ class Held:
         for request in others:
             self.drop(request)
 
+    def give_back(self, source: Source, blocks: Set[Block]) -> None:
+        """Leave what was not sent of some blocks to whoever comes next."""
+        written, others = source.flow.drop(source.batch, blocks)
+        for request in written:
+            self.unsend(request)
+        for request in others:
+            self.drop(request)
+
     def unsend(self, request: Request) -> None:
         """Drop a request that was written down, so that it does not count as tried."""
         self.unsent.append((request.block.source.batch.no, request.group, request.line))
         self.drop(request)
 
-    def give_back_reserve(self, flow: Flow) -> None:
-        """What is written down and was not sent gets its turn again."""
-        while flow.reserve:
+    def give_back_reserve(self, flow: Flow, most: int = 0) -> None:
+        """What is written down and was not sent gets its turn again, but for `most` requests that come first."""
+        while len(flow.reserve) > most:
             request = flow.reserve.pop()
             source = request.block.source
             flow.unchoose(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from overnight.domain.lanes import Groups, Lanes
 from overnight.domain.last_part import longest_first, longest_output
 from overnight.domain.prefix import group_of, read_shape
@@ -36,6 +38,9 @@ class LanedSource(Source):
     def _take_untried(self) -> Request:
         return self.groups.take(self.lanes)
 
+    def _untried(self) -> Iterator[Request]:
+        return iter(self.groups)
+
     def drop_untried(self) -> list[Request]:
         dropped = list(self.groups)
         self.groups.clear()
@@ -46,10 +51,7 @@ def sort(source: Source) -> None:
     """Let the longest of what is left start first; among equals, and within a group, the order stays."""
     left = source.drop_untried()
     outputs = [longest_output(r.text, source.batch.url, source.batch.defaults) for r in left]
-    # Not a block that was leased: it only holds the order.
-    order = Block(source, -1)
-    order.requests = longest_first(left, outputs)
-    source.hold(order)
+    source.hold_in_order(longest_first(left, outputs))
     source.is_sorted = True
 
 

@@ -22,7 +22,9 @@ from overnight.worker.grants import Grants
 from overnight.worker.held import Held
 from overnight.worker.request import Request
 from overnight.worker.stock import Places, Stock, lacks_probe, note_more
+from overnight.worker.surplus import Surplus
 from overnight.worker.texts import Texts
+from overnight.worker.yielding import most_soon
 
 MOST_BYTES = 256 * MIB
 """Of the requests held; those that run are most of them where slots are many or requests large."""
@@ -49,10 +51,12 @@ class Lessee:
         grants: Grants,
         clock: Clock,
         only: Callable[[], Sequence[int] | None],
+        surplus: Surplus,
         give_up: Callable[[Request], None],
     ) -> None:
         """`give_up` answers a request that is not to run any more."""
         self._held = held
+        self._surplus = surplus
         self._routes = routes
         self._limits = limits
         self._grants = grants
@@ -71,6 +75,7 @@ class Lessee:
         """What was leased belongs to others."""
         self._arrivals.forget()
         self._places.forget()
+        self._surplus.forget()
         self.look_now()
 
     def look_now(self) -> None:
@@ -99,6 +104,8 @@ class Lessee:
                 if wanted is None or not await self._lease(session, route, wanted):
                     break
                 found = True
+            if route.is_on_trial and not lacks_probe(self._held.flows_of(route), monotonic()):
+                route.probe_early(monotonic())
         return found
 
     # -- what to ask for ---------------------------------------------------------------------------------------
@@ -134,6 +141,7 @@ class Lessee:
         of_others = self._routes.models_of_others(route) if route.takes_any_model else ()
         most_waiting = max(LEAST_WAITING, 2 * route.slots)
         full = [s.batch.no for s in stock.sources if s.waiting >= most_waiting]
+        full += self._surplus.left(route, monotonic(), has_enough=not in_order)
         held = [] if in_order else [s.batch.no for s in stock.sources if s.untaken and s.owner in stock.well_fed]
         of_owner = -(-most // max(1, len(stock.owners.keys() - fed)))
         return Wanted(
@@ -163,7 +171,7 @@ class Lessee:
         return min(room.MOST_BLOCKS, int((MOST_BYTES - self._held.bytes) // self._bytes_each)), stock.well_fed
 
     def _lines(self, route: Route, flows: list[Flow]) -> int:
-        cap = min(route.soon, self._limits.slots)
+        cap = min(most_soon(route, self._limits), self._limits.slots)
         if self._limits.per_model is not None and not route.takes_any_model:
             cap = min(cap, self._limits.per_model * len(route.models))
         return room.lines_to_lease(
@@ -185,7 +193,8 @@ class Lessee:
     def _full_models(self, flows: list[Flow], for_slots: bool) -> list[str]:
         """Models that have no slot for what they have or, asked for the slots, enough under their cap."""
         cap = self._limits.per_model
-        if cap is None or not flows:
+        # A server on trial is asked for by one that may do well there, whatever else is held and has no slot.
+        if cap is None or not flows or flows[0].route.is_on_trial:
             return []
         lanes = flows[0].route.slot_caches or 0
         return [
@@ -203,6 +212,7 @@ class Lessee:
         blocks, now = await self._find(session, route, wanted)
         self._held.check(worker)
         self._clock.set(now, asked)
+        self._surplus.note_look(route, wanted, blocks)
         note_more(self._held.more.setdefault(route.name, set()), wanted, blocks)
         if not blocks:
             flows = self._held.flows_of(route)

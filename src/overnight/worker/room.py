@@ -17,6 +17,10 @@ be small, and alone it would put its only group of prompts on every lane."""
 LEASE_BYTES = 32 * 1024 * 1024
 """Bytes of requests leased by one statement, about."""
 
+WAVES = 2
+"""A block of which something runs is left to others only where what waits of it would fill the slots more than so many
+times: it goes back when that has ended."""
+
 COMMITS_AHEAD = 1.5
 """The reserve of written-down requests lasts for so many times the time that writing more takes."""
 LEAST_APART = 0.05
@@ -38,6 +42,21 @@ def lines_to_lease(cap: int, in_flight: int, untaken: int, rate: float, reserve:
     if untaken >= free + ahead / 2:
         return 0
     return ceil(free + ahead) - untaken
+
+
+def lines_to_keep(cap: int, running: int, rate: float, lanes: int = 0) -> int:
+    """How many requests that do not run stay where they are, whoever else has free slots: those that start at once, the
+    least that is written down, and as much time of work as is leased ahead.
+    """
+    return max(0, cap - running) + reserve_low(cap, 0.0, 0.0, lanes) + ceil(rate * LEASE_AHEAD)
+
+
+def lines_to_give(surplus: int, idle: int) -> int:
+    """How many of those that are held beyond that go to others who have `idle` slots and nothing to lease.
+
+    As many as they can start; and half, as they may be faster, and what they start may be over before more comes.
+    """
+    return min(surplus, max(idle, ceil(surplus / 2)))
 
 
 def enough_of_owner(rate: float, reserve: int, owners: int) -> float:

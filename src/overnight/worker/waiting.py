@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set
 from heapq import heapify, heappush
 from typing import TYPE_CHECKING
 
-from overnight.worker.request import Request
+from overnight.worker.request import Block, Request
 
 if TYPE_CHECKING:
     from overnight.worker.flow import Source
@@ -57,14 +58,15 @@ class Waiting:
             request.is_read_again = False
             self.read_bytes -= request.size
 
-    def drop(self, source: Source) -> list[Request]:
-        """Forget and return the requests of a source."""
+    def drop(self, source: Source, blocks: Set[Block] | None) -> list[Request]:
+        """Forget and return the requests of a source, or those of some of its blocks."""
         waiting = [*(entry[2] for entry in self.again), *self.unread, *self.lone]
-        dropped = [request for request in waiting if request.block.source is source]
-        self.again = [entry for entry in self.again if entry[2].block.source is not source]
+        dropped = [r for r in waiting if r.block.source is source and (blocks is None or r.block in blocks)]
+        gone = set(dropped)
+        self.again = [entry for entry in self.again if entry[2] not in gone]
         heapify(self.again)
-        self.unread = deque(request for request in self.unread if request.block.source is not source)
-        self.lone = deque(request for request in self.lone if request.block.source is not source)
+        self.unread = deque(request for request in self.unread if request not in gone)
+        self.lone = deque(request for request in self.lone if request not in gone)
         self.bytes -= sum([len(request.text) for request in dropped])
-        source.waiting = 0
+        source.waiting -= len(dropped)
         return dropped

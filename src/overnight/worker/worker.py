@@ -27,6 +27,7 @@ from overnight.worker.queued import Queued
 from overnight.worker.record import Recorder
 from overnight.worker.request import Request
 from overnight.worker.start import Starter
+from overnight.worker.surplus import Surplus
 from overnight.worker.watch import Watch
 
 LOOK_EVERY = 0.25
@@ -83,12 +84,13 @@ class Worker:
         self._starter = Starter(
             self._held, life, limits, self._grants, clock, self._recorder, self._endings, self.bell.ring
         )
-        self._lessee = Lessee(self._held, routes, limits, self._grants, clock, only, self._endings.give_up)
+        self._surplus = Surplus(self._held, routes, limits, life, self._grants, only)
+        self._lessee = Lessee(
+            self._held, routes, limits, self._grants, clock, only, self._surplus, self._endings.give_up
+        )
         self._attempts = Attempts(self._held, limits, self._grants, self._recorder)
         self._watch = Watch(self._held, clock)
-        self._follow(life)
-        routes.on_change.append(self.wake)
-        routes.load.on_end.append(self._take_slot_back)
+        self._follow(life, routes)
 
     @property
     def running(self) -> int:
@@ -209,11 +211,14 @@ class Worker:
         self._ends = monotonic()
         self.bell.ring()
 
-    def _follow(self, life: Life) -> None:
-        """Let its heartbeats tell what is held."""
+    def _follow(self, life: Life, routes: Routes) -> None:
+        """Let its heartbeats tell what is held, and hear of what lets requests start."""
+        routes.on_change.append(self.wake)
+        routes.load.on_end.append(self._take_slot_back)
         life.running = lambda: self._held.running
         life.running_of_closed = lambda: self._held.running_of_closed
         life.waiting = lambda: self._held.waiting
+        life.idle = lambda: {} if self._endings.stopping else self._surplus.idle(monotonic())
         life.on_new_life.append(self._begin_anew)
 
     async def _take_steps(self, session: Session) -> bool:
@@ -225,11 +230,13 @@ class Worker:
             for batch in self._held.batches.values():
                 self._held.close(batch)
         self._held.give_up_stuck(monotonic())
+        self._surplus.look(monotonic())
         self._held.take_up_due(monotonic())
         found = False
+        found |= await self._attempts.take_back(session)
+        # Directly before blocks go back: whoever leases one finds what became of its requests.
         while await self._recorder.note_calls(session):
             found = True
-        found |= await self._attempts.take_back(session)
         found |= await self._watch.let_go(session)
         if not self._endings.stopping:
             found |= await self._lessee.round(session)

@@ -10,7 +10,15 @@ from overnight.domain.limits import Limits
 
 def most_running(route: Route, limits: Limits, now: float) -> int:
     """How many requests of batches may run on a route now, `now` by the monotonic clock."""
-    most = route.most_running(now)
+    return _left(route, limits, route.most_running(now))
+
+
+def most_soon(route: Route, limits: Limits) -> int:
+    """How many may within a moment, if people send no more requests than now."""
+    return _left(route, limits, route.soon)
+
+
+def _left(route: Route, limits: Limits, most: int) -> int:
     reserve = kept_free(limits)
     # Those at a server that failed too often may hang there as well: they are not to keep it from being tried.
     interactive = 0 if route.is_on_trial else route.interactive

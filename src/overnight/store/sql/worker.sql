@@ -17,8 +17,9 @@ FOR SHARE;
 
 -- name: beat_if_alive
 -- No row back: this worker was declared dead. Of its batches that start nothing more here some may only be paused.
+-- What slots the others have free and nothing to lease for comes back; one whose heartbeat is older starts nothing.
 UPDATE beat b
-SET at = now(), running = :running, ending = (
+SET at = now(), running = :running, idle = :idle, ending = (
     SELECT coalesce(sum(r.running), 0)
     FROM unnest(:closed::bigint[], :running_of_closed::integer[]) AS r (batch, running)
     JOIN batch e ON e.no = r.batch
@@ -28,7 +29,16 @@ SET at = now(), running = :running, ending = (
 )
 FROM worker w
 WHERE b.worker = :worker AND w.no = b.worker AND w.dead_at IS NULL
-RETURNING b.at;
+RETURNING b.at, (
+    SELECT jsonb_object_agg(i.model, i.slots)
+    FROM (
+        SELECT e.key AS model, sum(e.value::integer) AS slots
+        FROM worker o JOIN beat x ON x.worker = o.no, jsonb_each_text(x.idle) AS e
+        WHERE o.dead_at IS NULL AND o.no <> :worker AND x.at > now() - :fresh::interval
+        GROUP BY e.key
+        LIMIT 1000
+    ) AS i
+) AS idle_elsewhere;
 
 -- name: find_stale_workers
 -- Living workers whose heartbeat is older than it may be. No heartbeat could be written while the server was down:
