@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pydoc
 import subprocess
 import sys
 import threading
+import typing
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -67,6 +71,14 @@ def test_both_clients_have_every_call_with_the_same_arguments() -> None:
         blocking, awaited = getattr(Client, name), getattr(AsyncClient, name)
         assert inspect.signature(blocking).parameters == inspect.signature(awaited).parameters
         assert blocking.__doc__ == awaited.__doc__
+
+
+def test_what_the_blocking_client_returns_is_said_as_it_is() -> None:
+    calls = [call for name, call in inspect.getmembers(Client, inspect.isfunction) if name[0] != "_"]
+    assert all("Async" not in pydoc.render_doc(call) for call in calls)
+    for call in (Client.results, Client.output):
+        assert inspect.signature(call).return_annotation == Generator[dict[str, Any], None, None]
+        assert typing.get_type_hints(call)["return"] == Generator[dict[str, Any], None, None]
 
 
 async def test_the_blocking_client_works_where_an_event_loop_runs() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import wraps
+from inspect import signature
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args, get_type_hints
 
 import httpx
 
@@ -76,6 +77,11 @@ def _one_by_one(
             # A caller that stops in the middle leaves no connection behind.
             finish(found.aclose())
 
+    # `help` and editors go by the call itself, which says that it is to be awaited.
+    each, _ = get_args(get_type_hints(call)["return"])
+    returned = Generator[each, None, None]  # type: ignore[valid-type]
+    run.__signature__ = signature(call).replace(return_annotation=returned)  # type: ignore[attr-defined]
+    run.__annotations__ = {**call.__annotations__, "return": returned}
     return run
 
 
