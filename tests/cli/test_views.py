@@ -147,16 +147,20 @@ def test_columns_that_may_be_are_shortened_to_the_terminal_and_no_cell_is_broken
     to = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     rows = [("a-model", "8,192", "chat, completions, embeddings", "a-model-q8_0.gguf, Some/A-Model-With-A-Long-Name")]
 
-    output.table(("MODEL", "CONTEXT", "ENDPOINTS", "ALIASES"), rows, stacked=True, shorten=(2, 3), to=to)
+    output.table(("MODEL", "CONTEXT", "ENDPOINTS", "ALIASES"), rows, stacked=True, shorten=(2,), to=to)
 
     assert isinstance(to.file, io.StringIO)
     lines = [line.rstrip() for line in to.file.getvalue().splitlines()]
-    if width >= 50:
+    aliases = ["a-model-q8_0.gguf,", "Some/A-Model-With-A-Long-Name"]
+    if width >= 80:
         assert len(lines) == 2
         assert all(len(line) <= width for line in lines)
         assert ("…" in lines[1]) == (width < 120)
+        assert lines[1].endswith(" ".join(aliases))
+    elif width >= 50:
+        assert lines == ["a-model", "  8,192  chat, completions, embeddings", f"  {' '.join(aliases)}"]
     else:
-        assert lines[:3] == ["a-model", "  8,192", "  chat, completions, embeddings"]
+        assert lines == ["a-model", "  8,192", "  chat, completions,", "  embeddings", *(f"  {a}" for a in aliases)]
 
 
 @pytest.mark.parametrize("text", ["res[final].jsonl", "[/] [red]x", ":smile: a\\[b]\\"])
@@ -173,7 +177,7 @@ def test_what_is_said_is_said_as_it_is(text: str, capfd: pytest.CaptureFixture[s
 
 
 def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    to = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
+    to = Console(file=io.StringIO(), width=35, force_terminal=True, color_system=None)
 
     output.facts([("batch", ID), ("error", "one two three four five six seven eight nine")], to=to)
 
@@ -182,6 +186,33 @@ def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[0] == f"batch  {ID}"
     assert len(lines) == 3
     assert lines[2].startswith("       ")
+
+
+def test_an_id_that_is_whole_only_on_a_line_of_its_own_has_that() -> None:
+    to = Console(file=io.StringIO(), width=50, force_terminal=True, color_system=None)
+
+    output.facts([("batch", ID), ("may start until", "tomorrow")], to=to)
+
+    assert isinstance(to.file, io.StringIO)
+    assert to.file.getvalue().splitlines() == ["batch", f"  {ID}", "may start until  tomorrow"]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "expired", "cancelled"])
+def test_a_batch_that_has_ended_says_when_and_how_long_it_took(status: str, capfd: pytest.CaptureFixture[str]) -> None:
+    facts = ("model", "endpoint", "input_file_id", "output_file_id", "error_file_id", "expires_at")
+    at = 1_700_000_000
+
+    describe(
+        {
+            **dict.fromkeys(facts),
+            **batch(status, created_at=at, results_expires_at=at + 90, **{f"{status}_at": at + 75}),
+        }
+    )
+
+    shown = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines())
+    assert shown["ended"] == f"{output.moment(at + 75)}, after 1 min 15 s"
+    assert shown["kept"] == f"until   {output.moment(at + 90)}"
+    assert "may" not in shown
 
 
 def finished(shell: Shell, folder: Path, *lines: dict[str, Any]) -> str:

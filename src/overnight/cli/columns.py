@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
 GAP = 2
@@ -32,11 +33,13 @@ def cut(cell: str, width: int) -> str:
 
 
 def flowed(cells: Iterable[str], room: int, indent: str) -> list[str]:
-    """Cells one after the other in as many lines as they take; none is broken."""
+    """Cells one after the other in as many lines as they take; only one that is longer is broken, between words."""
     lines: list[str] = []
     for cell in filter(None, cells):
         if lines and len(lines[-1]) + GAP + len(cell) <= room:
             lines[-1] += " " * GAP + cell
         else:
-            lines.append(indent + cell)
+            width = max(room - len(indent), 1)
+            broken = textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+            lines += [indent + line for line in broken]
     return lines

@@ -53,7 +53,6 @@ def list_(
         ((b["id"], b["status"], output.counts(b), b["model"], output.moment(b["created_at"])) for b in page["data"]),
         whole=3,
         stacked=True,
-        shorten=(3,),
     )
     if page["has_more"]:
         output.say(f"There are more: overnight list --after {page['last_id']}")

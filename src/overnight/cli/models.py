@@ -29,5 +29,5 @@ def models(server: Server = None, json: Json = False) -> None:
                 for model in found
             ),
             stacked=True,
-            shorten=(3, 4),
+            shorten=(3,),
         )

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from overnight.cli.columns import GAP, cut, fitted, flowed
+from overnight.cli.columns import GAP, cut, fitted, flowed, total
 from overnight.cli.streams import is_unicode
 
 UNBOUNDED = 10_000
@@ -94,7 +94,7 @@ def table(
     """Print rows for people; cells of the first `whole` columns are never broken, so that they can be copied.
 
     Where rows are too long for the terminal, the columns `shorten` are cut as far as needed; where that is not enough
-    and rows are `stacked`, the first cell has a line of its own.
+    and rows are `stacked`, the first cell has a line of its own and nothing is cut.
     """
     if not to.is_terminal:
         # A file or a pipe has no width; a row there is a line.
@@ -103,7 +103,7 @@ def table(
     widths = [max(map(len, cells)) for cells in zip(columns, *told, strict=True)]
     fitting = fitted(widths, shorten, to.width)
     if stacked and fitting is None:
-        _stacked(told, fitted(widths[1:], [column - 1 for column in shorten], to.width - len(INDENT)), to)
+        _stacked(told, widths[1:], to)
         return
     if fitting is not None:
         told = [[cut(*cell) for cell in zip(row, fitting, strict=True)] for row in told]
@@ -115,15 +115,16 @@ def table(
     to.print(shown)
 
 
-def _stacked(rows: Sequence[Sequence[str]], widths: Sequence[int] | None, to: Console) -> None:
+def _stacked(rows: Sequence[Sequence[str]], widths: Sequence[int], to: Console) -> None:
     """Print each row in two lines, its first cell above the others; in more where these don't fit."""
+    is_one_line = len(INDENT) + total(widths) <= to.width
     for first, *rest in rows:
         to.print(first, soft_wrap=True, markup=False, style="bold")
-        if widths is None:
-            lines = flowed(rest, to.width, INDENT)
-        else:
-            cells = (f"{cut(cell, width):<{width}}" for cell, width in zip(rest, widths, strict=True))
+        if is_one_line:
+            cells = (f"{cell:<{width}}" for cell, width in zip(rest, widths, strict=True))
             lines = [INDENT + (" " * GAP).join(cells).rstrip()]
+        else:
+            lines = flowed(rest, to.width, INDENT)
         for line in lines:
             to.print(line, soft_wrap=True, markup=False)
 
@@ -143,7 +144,13 @@ def facts(rows: Iterable[tuple[str, object]], *, to: Console = people) -> None:
     for name, value in told:
         lines = [str(value)]
         if to.is_terminal:
-            lines = textwrap.wrap(lines[0], max(to.width - indent, 20), break_long_words=False, break_on_hyphens=False)
+            room = max(to.width - indent, 20)
+            lines = textwrap.wrap(lines[0], room, break_long_words=False, break_on_hyphens=False)
+            if room < max(map(len, lines), default=0) <= to.width - len(INDENT):
+                # An id that is whole only on a line of its own has that.
+                to.print(name)
+                to.print(textwrap.indent("\n".join(lines), INDENT), soft_wrap=True, markup=False)
+                continue
         for n, line in enumerate(lines or [""]):
             to.print(f"{'' if n else name:<{indent}}{line}", soft_wrap=True, markup=False)
 

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from overnight.cli import output
 from overnight.cli.connect import BatchId, Json, Server, client
+from overnight.cli.progress import span
+from overnight.domain.states import FINAL
 from overnight.domain.waiting import SAYS
 
 PROBLEMS_SHOWN = 20
@@ -41,7 +43,7 @@ def describe(batch: dict[str, Any]) -> None:
         ("output file", batch["output_file_id"] or "–"),
         ("error file", batch["error_file_id"] or "–"),
         ("created", output.moment(batch["created_at"])),
-        ("may start until", output.moment(batch["expires_at"])),
+        *_times(batch),
     ]
     if batch.get("progress"):
         rows.append(("left", f"{batch['progress']['waiting']:,} waiting, {batch['progress']['running']:,} running"))
@@ -52,6 +54,18 @@ def describe(batch: dict[str, Any]) -> None:
         rows.append(("error", batch["error"]["message"]))
     output.facts(rows)
     problems_of(batch)
+
+
+def _times(batch: dict[str, Any]) -> list[tuple[str, object]]:
+    """What matters of a batch's times beside its creation."""
+    if batch["status"] not in FINAL:
+        return [("may start until", output.moment(batch["expires_at"]))]
+    ended, until = batch.get(f"{batch['status']}_at"), batch.get("results_expires_at")
+    took = "" if ended is None else f", after {span(ended - batch['created_at'])}"
+    return [
+        ("ended", f"{output.moment(ended)}{took}"),
+        *([("kept until", output.moment(until))] if until is not None else []),
+    ]
 
 
 def problems(found: Sequence[dict[str, Any]], *, to: Console = output.people) -> None:
