@@ -75,6 +75,74 @@ def test_programs_hear_of_every_file_that_was_handed_over_or_refused(shell: Shel
         assert refused in said
 
 
+@pytest.mark.parametrize(
+    ("line", "options", "says"),
+    [
+        (chat("a", "hi"), ["--endpoint", "/v1/embeddings"], "mismatched_endpoint"),
+        (chat("a", "hi", model="nobody-s"), [], "Requests may name: other-model, test-model"),
+    ],
+)
+def test_what_the_server_finds_only_when_it_checks_the_batch_refuses_the_file(
+    shell: Shell, tmp_path: Path, line: dict[str, Any], options: list[str], says: str
+) -> None:
+    def newest() -> list[str | None]:
+        # Result files of what other tests left running may come at any time.
+        return [
+            shell.service.get(f"/v1/{things}limit=1")["first_id"] for things in ("files?purpose=batch&", "batches?")
+        ]
+
+    before = newest()
+    code, out, said = shell("submit", write(tmp_path, [line]), *options)
+    programs, told, _ = shell("submit", tmp_path / "in.jsonl", *options, "--json")
+
+    assert (code, out, programs) == (1, "", 1)
+    assert ("in.jsonl was refused" in said, says in said) == (True, True), said
+    found = json.loads(told)
+    assert (found["batch"], found["error"]["problems"]["count"]) == (None, 1)
+    assert newest() == before
+
+
+def test_a_batch_that_is_not_checked_in_time_counts_as_taken(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overnight.cli.submit.CHECKED_WITHIN", 0.0)
+
+    code, out, said = shell("submit", write(tmp_path, [chat("a", "hi", model="nobody-s")]))
+
+    assert (code, out.startswith("batch_"), "which are still being checked" in said) == (0, True, True)
+
+
+EMPTY, NO_JSON, NO_URL = b"", b"not json\n", b'{"custom_id": "a"}\n'
+WRONG_URL = b'{"custom_id": "a", "method": "POST", "url": "/v1/nope", "body": {}}\n'
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+@pytest.mark.parametrize("content", [EMPTY, b"\n \r\n", NO_JSON, NO_URL, WRONG_URL, b"\x00\xff\x89PNG", b"[" * 100_000])
+def test_a_file_without_a_request_that_could_run_is_refused_by_every_command_with_1(
+    shell: Shell, tmp_path: Path, command: str, content: bytes
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(content)
+    words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
+
+    code, _, said = shell(command, tmp_path / "in.jsonl", *words)
+
+    assert (code, "in.jsonl" in said, "Traceback" in said) == (1, True, False), said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_a_file_that_cannot_be_read_is_wrong_usage(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # The user of the tests may be one to whom no file is forbidden.
+    monkeypatch.setattr("overnight.cli.inputs.os.access", lambda *_: False)
+    words = ["-o", str(tmp_path / "out")] if command == "run" else []
+
+    code = run([command, str(write(tmp_path, [chat("a", "hi")])), *words])
+
+    assert (code, "in.jsonl' cannot be read" in capfd.readouterr().err) == (2, True)
+
+
 def test_a_file_that_the_server_refuses_does_not_keep_the_others_back(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,16 +170,16 @@ def test_a_file_that_the_server_refuses_does_not_keep_the_others_back(
     assert (code, out.startswith("batch_"), "a.jsonl was refused" in said) == (1, True, True)
 
 
-@pytest.mark.parametrize(("command", "ends"), [("submit", 1), ("run", 3)])
-def test_a_file_whose_batch_is_refused_does_not_stay_on_the_server(
-    shell: Shell, tmp_path: Path, command: str, ends: int
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_an_option_that_the_server_refuses_is_wrong_usage_and_the_file_does_not_stay_there(
+    shell: Shell, tmp_path: Path, command: str
 ) -> None:
     words: list[str | Path] = ["-o", tmp_path / "out", "--data-dir", tmp_path / "data"] if command == "run" else []
     before = shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1]
 
     code, _, err = shell(command, write(tmp_path, [chat("a", "hi")]), "--param", "temperature=99", *words)
 
-    assert (code, "temperature" in err) == (ends, True)
+    assert (code, "--param: temperature must be" in err) == (2, True)
     assert shell.service.get("/v1/files?purpose=batch&limit=1")["data"][:1] == before
 
 

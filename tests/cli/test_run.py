@@ -249,7 +249,7 @@ def test_a_file_that_is_no_input_is_refused_before_anything_starts(tmp_path: Pat
 
     code, said = job.run()
 
-    assert code == 3
+    assert code == 1
     assert says in said
     assert not (tmp_path / "data").exists()
     assert started

@@ -29,15 +29,18 @@ from overnight.cli import (
 from overnight.cli.output import complain, say
 from overnight.cli.usage import UsageError, tell_usage
 from overnight.client.errors import ConnectionFailed, OvernightError
-from overnight.domain.errors import Unusable
+from overnight.domain.errors import InputRefused, Unusable
 
+REFUSED = 1
 WRONG_USAGE = 2
 COULD_NOT = 3
 INTERRUPTED = 130
 EXIT_CODES = {
     0: "Done; of `run` and `watch`: every request was answered; of `serve`: it was told to stop and has stopped.",
-    1: "Requests without a response, a refused file or batch (`run`, `submit`, `watch`); `doctor`: something missing.",
-    WRONG_USAGE: "Wrong usage: an option or argument that is unknown, missing or not allowed. Nothing was done.",
+    REFUSED: "Requests without a response, or a file or batch that was refused for what is in it, be it empty (`run`,"
+    " `submit`, `watch`); `doctor`: something missing.",
+    WRONG_USAGE: "Wrong usage: an option or argument that is unknown, missing or not allowed, also where only the"
+    " server knows it; a file that is not there or cannot be read.",
     COULD_NOT: "It could not be done; the message says why.",
     INTERRUPTED: "Interrupted. `run` goes on where it was when it is given again.",
 }
@@ -97,6 +100,9 @@ def run(arguments: list[str]) -> int:
     except UsageError as e:
         tell_usage(e)
         return WRONG_USAGE
+    except InputRefused as e:
+        complain(str(e))
+        return REFUSED
     except (Unusable, OvernightError) as e:
         complain(str(e))
         if isinstance(e, ConnectionFailed):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.cli import output
 from overnight.cli.job import AGAIN, MARK, Job, Task
-from overnight.cli.parameters import check_window
+from overnight.cli.parameters import check_options
 from overnight.cli.progress import Bars, Counts, stage_of
 from overnight.client import AsyncClient
 from overnight.client.errors import ApiError, ConnectionFailed, NotFound, OvernightError, ServerFault, TooManyRequests
@@ -190,7 +190,7 @@ class Following:
         except ApiError as e:
             with suppress(OvernightError):
                 await self._client.delete_file(stored["id"])
-            check_window(e)
+            check_options(e)
             raise
 
     async def _patiently(self, call: Any, *given: Any, **named: Any) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -90,4 +91,6 @@ def _paths(word: str) -> list[Path]:
             raise typer.BadParameter(f"{word!r} does not exist.")
         if path.is_dir():
             raise typer.BadParameter(f"{word!r} is a folder. Name files: {word.rstrip('/')}/*.jsonl")
+        if not os.access(path, os.R_OK):
+            raise typer.BadParameter(f"{str(path)!r} cannot be read: you have no permission.")
     return paths

@@ -14,8 +14,9 @@ from typing import Any
 
 from overnight.cli.inputs import Input
 from overnight.cli.parameters import check_output
-from overnight.domain.errors import Unusable
+from overnight.domain.errors import InputRefused, Unusable
 from overnight.domain.limits import MIB
+from overnight.domain.targets import ENDPOINTS, TARGETS
 from overnight.store import flock
 
 MARK = "overnight_run"
@@ -65,7 +66,7 @@ def tasks_of(
 
     By `known_as` the output is known again on a later day, where it is not by its path.
 
-    Raises Unusable where they cannot go there, and for a file that names no endpoint.
+    Raises Unusable where they cannot go there, and InputRefused for a file that names no endpoint.
     """
     as_folder = out.is_dir()
     outputs = [out / f"{Path(i.name).stem}.answers.jsonl" if as_folder else out for i in inputs]
@@ -75,7 +76,7 @@ def tasks_of(
         if path.exists() and any(path.samefile(i.path) for i in inputs):
             raise Unusable(f"{path} is an input; the results would replace it. Name another file with -o.")
         check_output(path)
-    endpoints = [endpoint or endpoint_of(i) for i in inputs]
+    endpoints = [endpoint or _known_endpoint_of(i) for i in inputs]
     found: list[Task] = []
     copies: Counter[str] = Counter()
     for given, path, named in zip(inputs, outputs, endpoints, strict=True):
@@ -118,8 +119,17 @@ def mark_of(file: Path, output: str, endpoint: str, defaults: dict[str, Any]) ->
     return digest.hexdigest()
 
 
+def _known_endpoint_of(given: Input) -> str:
+    endpoint = endpoint_of(given)
+    if endpoint not in TARGETS:
+        raise InputRefused(
+            f"The first request of {given.name} has the url {endpoint!r}; it must be one of {ENDPOINTS}."
+        )
+    return endpoint
+
+
 def endpoint_of(given: Input) -> str:
-    """The endpoint that an input's first request names. Raises Unusable where it cannot be read from there."""
+    """The endpoint that an input's first request names. Raises InputRefused where it cannot be read from there."""
     with given.path.open("rb") as source:
         for _ in range(1_000):
             line = source.readline(16 * MIB)
@@ -127,15 +137,15 @@ def endpoint_of(given: Input) -> str:
                 break
             if line.strip(b"\xef\xbb\xbf \t\r\n"):
                 return _url_of(given.name, line)
-    raise Unusable(f"{given.name} holds no request. Each line is one: custom_id, method, url, body.")
+    raise InputRefused(f"{given.name} holds no request. Each line is one: custom_id, method, url, body.")
 
 
 def _url_of(name: str, line: bytes) -> str:
     try:
         request = json.loads(line.decode("utf-8-sig"))
         url = request["url"]
-    except (ValueError, KeyError, TypeError):
-        raise Unusable(
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputRefused(
             f"The first request of {name} has no readable url. Each line is an object: custom_id, method, url, body."
         ) from None
     return str(url)

@@ -34,10 +34,11 @@ def _read_window(given: str) -> str:
     return given
 
 
-def check_window(refusal: ApiError) -> None:
-    """Raise BadParameter where it is the window that a server refuses: whatever file comes with it, none is taken."""
-    if refusal.param == "completion_window":
-        raise typer.BadParameter(refusal.message, param_hint="--window") from None
+def check_options(refusal: ApiError) -> None:
+    """Raise BadParameter where it is an option that a server refuses: whatever file comes with it, none is taken."""
+    option = _OPTIONS.get(refusal.param or "")
+    if option is not None:
+        raise typer.BadParameter(refusal.message, param_hint=option) from None
 
 
 Endpoint = Annotated[
@@ -84,6 +85,8 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "max_decoding_length": int,
     "max_context_length": int,
 }
+_OPTIONS = {"completion_window": "--window", "metadata": "--metadata", **dict.fromkeys(_NUMBERS, "--param")}
+"""The option by which a field of a new batch is given."""
 
 
 def read_parameters(given: list[str]) -> dict[str, Any]:

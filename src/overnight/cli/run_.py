@@ -26,7 +26,7 @@ from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Wi
 from overnight.cli.progress import bars
 from overnight.cli.repeats import refuse_repeats
 from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
-from overnight.cli.show import names_unknown_model, tell_models
+from overnight.cli.show import errors_of, names_unknown_model, tell_models
 from overnight.cli.tell import as_json, tell
 from overnight.client import AsyncClient
 from overnight.domain import events
@@ -155,7 +155,7 @@ async def _run(job: Job, server: str | None, settings: Settings) -> list[Course]
                 of_path = [course for course in courses if course.task in tasks]
                 if await write_answers(client, of_path, path, ordered=job.ordered):
                     written.add(path)
-            unknown = any(names_unknown_model(course.last) for course in courses)
+            unknown = any(names_unknown_model(errors_of(course.last)) for course in courses)
             models = await client.models() if unknown else None
     tell(job, courses, written)
     if models is not None:

@@ -25,7 +25,7 @@ def show(batch: BatchId, server: Server = None, json: Json = False) -> None:
             output.as_json(found)
             return
         describe(found)
-        if names_unknown_model(found):
+        if names_unknown_model(errors_of(found)):
             tell_models(c.models())
 
 
@@ -73,9 +73,14 @@ def problems(found: Sequence[dict[str, Any]], *, to: Console = output.people) ->
     output.table(("LINE", "CODE", "PROBLEM"), ((p["line"], p["code"], p["message"]) for p in found), to=to)
 
 
+def errors_of(batch: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is wrong with a batch's input."""
+    return (batch.get("errors") or {}).get("data") or []
+
+
 def problems_of(batch: dict[str, Any], *, to: Console = output.people) -> None:
     """Print what is wrong with a batch's input, where something is."""
-    found = (batch.get("errors") or {}).get("data") or []
+    found = errors_of(batch)
     if not found:
         return
     problems(found[:PROBLEMS_SHOWN], to=to)
@@ -83,9 +88,9 @@ def problems_of(batch: dict[str, Any], *, to: Console = output.people) -> None:
         output.say(f"… and {len(found) - PROBLEMS_SHOWN:,} more; `overnight show --json {batch['id']}` lists them.")
 
 
-def names_unknown_model(batch: dict[str, Any]) -> bool:
-    """Whether a batch was refused for a model that nobody serves."""
-    return any(p["code"] == "model_not_found" for p in (batch.get("errors") or {}).get("data") or [])
+def names_unknown_model(found: Sequence[dict[str, Any]]) -> bool:
+    """Whether a model that nobody serves is among what is wrong with an input."""
+    return any(p["code"] == "model_not_found" for p in found)
 
 
 def tell_models(models: Sequence[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from overnight.cli.connect import Json, Server, client, read_id
 from overnight.cli.follow import LONGEST_AWAY
 from overnight.cli.overview import Overview, overview, snapshot
 from overnight.cli.progress import bars, counts_of, displayed, stage_of
-from overnight.cli.show import describe, names_unknown_model, tell_models
+from overnight.cli.show import describe, errors_of, names_unknown_model, tell_models
 from overnight.client import Client
 from overnight.client.errors import ConnectionFailed, ServerFault
 from overnight.domain.states import FINAL
@@ -59,7 +59,7 @@ def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -
                 found = _look_again(c, batch, every, line.say)
                 line.show(counts_of(found), stage_of(found))
         describe(found)
-        if names_unknown_model(found):
+        if names_unknown_model(errors_of(found)):
             tell_models(c.models())
         if found["output_file_id"] or found["error_file_id"]:
             output.say(f"Fetch the results with: overnight results {batch} -o results.jsonl")

@@ -36,6 +36,7 @@ Refusal                      the answer to an API call that is not carried out
 ├── NotReady                 503  service_unavailable    may be tried again
 └── InsufficientStorage      507  insufficient_storage
 Unusable                     a command or a start that cannot go on; says what to change
+└── InputRefused             an input file of a command holds nothing that could run
 """
 
 from __future__ import annotations
@@ -287,3 +288,7 @@ class InsufficientStorage(Refusal):
 
 class Unusable(Exception):
     """A command or a start cannot go on. The message says why and what to change."""
+
+
+class InputRefused(Unusable):
+    """An input file of a command holds no request, or none that could run."""
