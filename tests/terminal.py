@@ -43,6 +43,8 @@ class Screen:
         self.cursor_is_hidden = False
         self.is_other = False
         """The other screen is shown, which leaves the first as it was."""
+        self.left: list[str] = []
+        """What was on the other screen when it was left."""
         self._rest = ""
         self._first: tuple[list[list[str]], int, int] | None = None
 
@@ -61,6 +63,19 @@ class Screen:
             else:
                 self._put(text[at])
                 at += 1
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Become larger or smaller: lines that are too long now are broken, and the cursor keeps its place in them."""
+        self.columns, self.rows = columns, rows
+        lines: list[list[str]] = []
+        row, column = self.row, self.column
+        for number, line in enumerate(self.lines):
+            pieces = [line[at : at + columns] for at in range(0, len(line), columns)] or [[]]
+            if number == self.row:
+                below = min(self.column // columns, len(pieces) - 1)
+                row, column = len(lines) + below, self.column - below * columns
+            lines += pieces
+        self.lines, self.row, self.column = lines, row, column
 
     def shown(self) -> list[str]:
         """The lines, without what is empty at their ends."""
@@ -100,9 +115,12 @@ class Screen:
             del self.lines[self.row][0 if number == 2 else self.column :]
         elif verb == "H":
             self.row = self.column = 0
-        elif verb == "J":
+        elif verb == "J" and number == 2:
             self.lines = [[]]
             self.row = self.column = 0
+        elif verb == "J":
+            del self.lines[self.row][self.column :]
+            del self.lines[self.row + 1 :]
         elif verb != "m":
             raise AssertionError(f"the screen does not know ESC[{private}{given}{verb}")
 
@@ -112,6 +130,7 @@ class Screen:
             self._first = self.lines, self.row, self.column
             self.lines, self.row, self.column = [[]], 0, 0
         elif self._first is not None:
+            self.left = self.shown()
             self.lines, self.row, self.column = self._first
 
 
@@ -155,6 +174,11 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         """Type something."""
         os.write(self._main, keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Make the window larger or smaller."""
+        self.screen.resize(columns, rows)
+        fcntl.ioctl(self._side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def end(self, within: float = 20) -> int:
         """Draw until the process has ended; return its exit code."""

@@ -118,7 +118,7 @@ def test_the_overview_fits_its_terminal(width: int) -> None:
     assert ("1 min 30 s" in text, "more: overnight list" in text) == (True, True)
     assert "large  the local engine is down" in text
     assert ("m-5" in text, "m-6" in text, "4 more: overnight models" in text) == (True, False, True)
-    assert (ID in text) == (width > 80)
+    assert (ID in text) == (width >= 80)
 
 
 def test_the_overview_keeps_what_it_saw_while_the_server_is_away() -> None:
@@ -267,7 +267,7 @@ def test_watching_a_batch_outlives_a_server_that_is_started_anew(
 ) -> None:
     ended = batch("failed", status_details=None)
     client = Away(batch("in_progress"), away, away, ended)
-    monkeypatch.setattr("overnight.cli.watch.client", lambda _: client)
+    monkeypatch.setattr("overnight.cli.watch.client", lambda *_, **__: client)
     monkeypatch.setattr("overnight.cli.watch.time.sleep", lambda _: None)
 
     code = run(["watch", ID, "--json"])
@@ -423,6 +423,51 @@ def test_the_overview_fills_a_screen_of_its_own_until_ctrl_c(service: Served, co
     assert len(shown) <= 12
     assert terminal.is_usable
     assert terminal.screen.shown() in ([], ["^C"])
+
+
+def test_nothing_of_the_line_remains_where_the_terminal_becomes_narrower() -> None:
+    file, screen = io.StringIO(), Screen(80, 24)
+    console = Console(file=file, width=80, height=24, force_terminal=True, legacy_windows=False)
+    line = Bars()
+    line.show(Counts(100, 40, 0, 0), "running")
+    live = Live(line, console=console, auto_refresh=False)
+
+    def shown() -> list[str]:
+        screen.feed(file.getvalue().replace("\n", "\r\n"))
+        file.seek(0)
+        file.truncate()
+        return screen.shown()
+
+    console.print("what was there before")
+    with displayed(live):
+        for columns in (50, 24, 100, 30):
+            assert len(shown()) == 2
+            screen.resize(columns, 24)
+            console.width = columns
+            live.refresh()
+            before, now = shown()
+            assert (before, "40/100" in now) == ("what was there before", True)
+            assert len(now) <= columns
+    assert len(shown()) == 2
+    assert (screen.row, screen.column) == (2, 0)
+
+
+def test_the_overview_is_drawn_anew_where_the_terminal_is_resized_and_leaves_nothing(service: Served) -> None:
+    batch = service.submit([chat("a", "seen in a terminal that is resized")])
+    service.wait(batch)
+
+    with overnight("watch", "--server", service.url, "--every", "600", columns=80) as terminal:
+        terminal.wait_for(lambda screen: has(screen, batch))
+        terminal.resize(50, 12)
+        terminal.wait_for(lambda screen: has(screen, f"…{batch[-8:]}"))
+        terminal.resize(100, 40)
+        terminal.wait_for(lambda screen: has(screen, batch))
+        terminal.press(b"\x03")
+        code = terminal.end()
+
+    assert code == 130
+    assert terminal.screen.left == []
+    assert terminal.is_usable
 
 
 def wait_with_a_bar(url: str, batch: str) -> int:

@@ -105,7 +105,9 @@ def run(arguments: list[str]) -> int:
         return REFUSED
     except (Unusable, OvernightError) as e:
         complain(str(e))
-        if isinstance(e, ConnectionFailed):
+        if isinstance(e, ConnectionFailed) and isinstance(e.__cause__, httpx.ReadTimeout):
+            say("It is there and says nothing: it may be stopped, or have more to do than it can.")
+        elif isinstance(e, ConnectionFailed):
             say("Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER.")
         return COULD_NOT
     except UnicodeEncodeError:

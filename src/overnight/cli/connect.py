@@ -8,10 +8,16 @@ from typing import Annotated
 import httpx
 import typer
 
+from overnight.cli.silence import Silence
 from overnight.client import Client
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT
 
 DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+THE_SERVER = "the server"
+ANSWERED_WITHIN = 60.0
+"""Seconds within which any server answers that is well."""
+WORKED_WITHIN = 600.0
+"""The same where it may have to read or to write a large file before it answers."""
 
 Server = Annotated[
     str | None,
@@ -55,6 +61,9 @@ def checked_address(given: str) -> str:
     return given
 
 
-def client(given: str | None) -> Client:
-    """A client for the server that a command is for; the key comes from `$OVERNIGHT_API_KEY`."""
-    return Client(server_address(given))
+def client(given: str | None, *, within: float = ANSWERED_WITHIN, silence: Silence | None = None) -> Client:
+    """A client for the server that a command is for; the key comes from `$OVERNIGHT_API_KEY`.
+
+    A server that says nothing is waited for so many seconds; people hear of it before.
+    """
+    return Client(server_address(given), within, on_silence=silence or Silence(THE_SERVER, most=within))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import Json, Server, client, read_id
+from overnight.cli.connect import WORKED_WITHIN, Json, Server, client, read_id
 from overnight.cli.parameters import check_results
 from overnight.cli.show import problems
 
@@ -98,7 +98,7 @@ def download(
     With --json it prints what was written where; that needs --output.
     """
     check_results(out, json=json)
-    with client(server) as c:
+    with client(server, within=WORKED_WITHIN) as c:
         if out is None:
             sys.stdout.buffer.write(c.download_file_content(file))
             sys.stdout.flush()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
@@ -66,6 +66,10 @@ class Overview:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._error = ""
+        self.missing = ""
+        """What is being waited for, in a few words, until something is seen."""
+        self.size: ConsoleDimensions | None = None
+        """The terminal for which it was drawn last."""
 
     @property
     def seen(self) -> Seen:
@@ -75,17 +79,20 @@ class Overview:
     @seen.setter
     def seen(self, later: Seen) -> None:
         self._error = later["error"] or ""
+        self.missing = ""
         if not self._error:
             self._seen = later
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.size = console.size
         height = options.height or console.height
         parts: list[RenderableType] = []
-        if "batches" not in self._seen or self._error:
-            why = self._error or self._seen["error"]
-            parts.append(Text(f"Cannot be reached, trying again. {why}", "red", no_wrap=True, overflow="ellipsis"))
+        error = self._error or self._seen["error"]
+        why = self.missing or (error and f"Cannot be reached, trying again. {error}")
+        if why:
+            parts.extend(Text(why, "red").wrap(console, options.max_width)[: height - 1])
         if "batches" in self._seen:
-            parts.extend(_head(self._seen, is_away=bool(self._error)))
+            parts.extend(_head(self._seen, is_away=bool(why)))
             batches = self._seen["batches"]
             room = max(height - len(parts) - 3, 1)
             parts.append(_batches(batches[:room], self._seen["at"], options.max_width))
@@ -145,15 +152,15 @@ def _batches(batches: list[dict[str, Any]], now: int, width: int) -> RenderableT
     """The batches in as much detail as there is room for: with bars, with whole ids, or with the ends of ids."""
     if not batches:
         return Text("No batches yet. Hand one over with `overnight submit FILE`.", "dim")
-    for bar, whole in ((BAR, True), (0, True)):
-        table = _table(batches, now, bar=0 if width >= output.UNBOUNDED else bar, whole=whole)
+    for bar, gap in ((BAR, 2), (0, 2), (0, 1)):
+        table = _table(batches, now, bar=0 if width >= output.UNBOUNDED else bar, gap=gap)
         if Measurement.get(_ANY, _ANY.options, table).maximum <= width:
             return table
-    return _table(batches, now, bar=0, whole=False)
+    return _table(batches, now, bar=0, gap=1, whole=False)
 
 
-def _table(batches: list[dict[str, Any]], now: int, *, bar: int, whole: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if whole else 1, 0, 0))
+def _table(batches: list[dict[str, Any]], now: int, *, bar: int, gap: int, whole: bool = True) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
     table.add_column("BATCH", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
     if bar:

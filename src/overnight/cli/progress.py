@@ -9,8 +9,10 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.control import Control
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import ControlType, Segment
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +24,8 @@ PACE_OVER = 30.0
 """Seconds over which the pace is measured."""
 LONGEST_BAR = 30
 SHORTEST_BAR = 8
+_CLEAR_BELOW = Segment("\x1b[J", None, [(ControlType.CLEAR,)])
+_TO_START = Segment("\r", None, [(ControlType.CARRIAGE_RETURN,)])
 START = 12
 """Columns that are kept for what is being done, whatever else there is to tell."""
 
@@ -57,11 +61,18 @@ class Bars:
         self._stage = stage
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # Where the cursor waits at the start, a terminal that was made narrower, and has broken the line into several,
+        # has all of them from there on: nothing is left of them, and nothing above is touched.
+        yield _CLEAR_BELOW
+        for line in console.render_lines(self._drawn(options), options, pad=False)[:1]:
+            yield from line
+        yield _TO_START
+
+    def _drawn(self, options: ConsoleOptions) -> Text | Table:
         ended = self._counts.completed + self._counts.failed
         start = Text.assemble(" " if self.is_over else str(self._spinner.render(monotonic())), " ", self._stage)
         if not self._counts.total:
-            yield _cut(start, options.max_width)
-            return
+            return _cut(start, options.max_width)
         told = Text(f"{ended:,}/{self._counts.total:,}")
         room = options.max_width - start.cell_len - 2 - SHORTEST_BAR
         for more in self._extras():
@@ -70,14 +81,13 @@ class Bars:
         bar = min(LONGEST_BAR, options.max_width - start.cell_len - told.cell_len - 2)
         if bar < SHORTEST_BAR:
             # How far it is matters more than the end of a long reason.
-            yield _cut(
+            return _cut(
                 Text.assemble(_cut(start, max(options.max_width - told.cell_len - 1, START)), " ", told),
                 options.max_width,
             )
-            return
         line = Table.grid(padding=(0, 1, 0, 0))
         line.add_row(start, ProgressBar(self._counts.total, ended, width=bar), told)
-        yield line
+        return line
 
     def _extras(self) -> Iterator[Text]:
         """What else is told where there is room, what matters most first."""
@@ -146,6 +156,9 @@ def displayed(live: Live) -> Iterator[Live]:
         live.start(refresh=True)
         yield live
     finally:
+        if live.console.is_alt_screen:
+            # A terminal that has got another size since then would take lines of this screen over to the first.
+            live.console.control(Control.clear(), Control.home())
         live.stop()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import BatchId, Json, Server, client
+from overnight.cli.connect import WORKED_WITHIN, BatchId, Json, Server, client
 from overnight.cli.parameters import Ordered, check_results
 from overnight.domain.errors import Unusable
 
@@ -29,7 +29,7 @@ def results(
     With --json it prints what was written where; that needs --output.
     """
     check_results(out, json=json)
-    with client(server) as c:
+    with client(server, within=WORKED_WITHIN) as c:
         found = c.get_batch(batch)
         if found["status"] not in ("completed", "expired", "failed", "cancelled"):
             raise Unusable(f"{batch} is {found['status']} and has no result files yet. Wait: overnight watch {batch}")

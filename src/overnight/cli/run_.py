@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import Json, checked_address
+from overnight.cli.connect import THE_SERVER, Json, checked_address
 from overnight.cli.follow import Course, Following, stage, total
 from overnight.cli.gather import write_answers
 from overnight.cli.hosting import given_options, hosted
@@ -23,10 +23,11 @@ from overnight.cli.inputs import STDOUT, Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
 from overnight.cli.origin import refuse_other_files
 from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
-from overnight.cli.progress import bars
+from overnight.cli.progress import Bars, bars
 from overnight.cli.repeats import refuse_repeats
 from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
 from overnight.cli.show import errors_of, names_unknown_model, tell_models
+from overnight.cli.silence import Silence
 from overnight.cli.tell import as_json, tell
 from overnight.client import AsyncClient
 from overnight.domain import events
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+THE_DATABASE = "the database"
 GRACE = 3.0
 """After Ctrl-C: what runs may take so long to finish, then it is left for the next time."""
 
@@ -142,7 +144,7 @@ async def _run(job: Job, server: str | None, settings: Settings) -> list[Course]
     for number in (signal.SIGTERM, *when_terminal_closes()):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     with bars() as line:
-        async with _reached(server, settings) as (client, process):
+        async with _reached(server, settings, line) as (client, process):
             try:
                 courses = await _unless_engine_fails(process, Following(client, process, job, line).run())
             except asyncio.CancelledError:
@@ -181,14 +183,21 @@ async def _unless_engine_fails(process: Process | None, work: Coroutine[Any, Any
 
 
 @asynccontextmanager
-async def _reached(server: str | None, settings: Settings) -> AsyncIterator[tuple[AsyncClient, Process | None]]:
+async def _reached(
+    server: str | None, settings: Settings, line: Bars
+) -> AsyncIterator[tuple[AsyncClient, Process | None]]:
     """A client for the server that was named, or for one that is started here and stopped afterwards."""
-    if server is not None:
-        async with AsyncClient(server) as client:
-            yield client, None
-        return
-    from overnight.server import Focus, running
+    silence = Silence(THE_SERVER if server is not None else THE_DATABASE)
+    with silence.shown_by(line.say):
+        if server is not None:
+            async with AsyncClient(server, on_silence=silence) as client:
+                yield client, None
+            return
+        from overnight.server import Focus, running
 
-    # It works on this job alone: other batches in the same database may be meant for other servers.
-    async with running(settings, Focus(batches=())) as process, AsyncClient(process.url) as client:
-        yield client, process
+        async with AsyncExitStack() as stack:
+            # It works on this job alone: other batches in the same database may be meant for other servers.
+            async with silence.counted():
+                process = await stack.enter_async_context(running(settings, Focus(batches=())))
+            # What answers is this process itself, so that it is silent only where its database is.
+            yield await stack.enter_async_context(AsyncClient(process.url, on_silence=silence)), process

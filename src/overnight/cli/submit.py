@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from overnight.cli import output
-from overnight.cli.connect import Json, Server, client
+from overnight.cli.connect import WORKED_WITHIN, Json, Server, client
 from overnight.cli.inputs import Files, Input, read_inputs
 from overnight.cli.job import endpoint_of
 from overnight.cli.parameters import (
@@ -52,7 +52,7 @@ def submit(
     """
     named: dict[str, Any] = {"completion_window": window, "metadata": read_metadata(metadata or [])}
     named |= read_parameters(param or [])
-    with client(server) as c, read_inputs(files) as inputs:
+    with client(server, within=WORKED_WITHIN) as c, read_inputs(files) as inputs:
         taken = [_hand_over(c, given, {**named, "endpoint": endpoint}, json=json) for given in inputs]
     raise typer.Exit(0 if all(taken) else 1)
 

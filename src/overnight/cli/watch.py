@@ -10,14 +10,18 @@ import typer
 from rich.live import Live
 
 from overnight.cli import output
-from overnight.cli.connect import Json, Server, client, read_id
+from overnight.cli.connect import THE_SERVER, Json, Server, client, read_id
 from overnight.cli.follow import LONGEST_AWAY
 from overnight.cli.overview import Overview, overview, snapshot
 from overnight.cli.progress import bars, counts_of, displayed, stage_of
 from overnight.cli.show import describe, errors_of, names_unknown_model, tell_models
+from overnight.cli.silence import Silence
 from overnight.client import Client
 from overnight.client.errors import ConnectionFailed, ServerFault
 from overnight.domain.states import FINAL
+
+RESIZED_EVERY = 0.2
+"""Seconds between two looks at the size of the terminal."""
 
 
 def watch(
@@ -36,14 +40,15 @@ def watch(
 
     A batch: ends with 0 if every request was answered, with 1 if not. With --json each look is one line.
     """
-    with client(server) as c:
+    silence = Silence(THE_SERVER)
+    with client(server, silence=silence) as c:
         if batch is None:
-            _watch_all(c, every, once=once, json=json)
+            _watch_all(c, silence, every, once=once, json=json)
         else:
-            _watch_one(c, batch, every, once=once, json=json)
+            _watch_one(c, silence, batch, every, once=once, json=json)
 
 
-def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -> None:
+def _watch_one(c: Client, silence: Silence, batch: str, every: float, *, once: bool, json: bool) -> None:
     found = c.get_batch(batch)
     if json:
         output.as_line(found)
@@ -52,7 +57,7 @@ def _watch_one(c: Client, batch: str, every: float, *, once: bool, json: bool) -
             found = _look_again(c, batch, every, lambda _: None)
             output.as_line(found)
     else:
-        with bars() as line:
+        with bars() as line, silence.shown_by(line.say):
             line.show(counts_of(found), stage_of(found))
             while found["status"] not in FINAL and not once:
                 time.sleep(every)
@@ -81,7 +86,7 @@ def _look_again(c: Client, batch: str, every: float, say: Callable[[str], None])
             time.sleep(every)
 
 
-def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
+def _watch_all(c: Client, silence: Silence, every: float, *, once: bool, json: bool) -> None:
     if json:
         while True:
             seen = snapshot(c)
@@ -95,8 +100,23 @@ def _watch_all(c: Client, every: float, *, once: bool, json: bool) -> None:
         overview(snapshot(c), to=output.people)
         return
     view = Overview(snapshot(c))
-    with displayed(Live(view, console=output.people, screen=True, auto_refresh=False)) as live:
+    live = Live(view, console=output.people, screen=True, auto_refresh=False)
+
+    def show(says: str) -> None:
+        view.missing = says
+        live.refresh()
+
+    with displayed(live), silence.shown_by(show):
         while True:
-            time.sleep(every)
+            _rest(every, view, live)
             view.seen = snapshot(c)
+            live.refresh()
+
+
+def _rest(seconds: float, view: Overview, live: Live) -> None:
+    """Wait for so long, and draw anew where the terminal has got another size."""
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        time.sleep(min(left, RESIZED_EVERY))
+        if live.console.size != view.size:
             live.refresh()

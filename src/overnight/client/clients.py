@@ -13,6 +13,7 @@ import httpx
 
 from overnight.client.calls import Calls
 from overnight.client.edge import Async, Blocking, finish, is_on_this_machine
+from overnight.client.silence import AsyncTold, BlockingTold, OnSilence
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,15 +27,22 @@ class AsyncClient(Calls):
     """A client of an Overnight server for asynchronous programs.
 
     `base_url` may end in /v1 or not. `api_key` is taken from `$OVERNIGHT_API_KEY` where it is not given.
-    `timeout_s` bounds each wait for the server within a call; None waits for ever.
+    `timeout_s` bounds each wait for the server within a call; None waits for ever. `on_silence` is called about once
+    a second while a call waits, with the seconds for which the server has said nothing.
     """
 
     def __init__(
-        self, base_url: str = DEFAULT_BASE_URL, timeout_s: float | None = TIMEOUT, *, api_key: str | None = None
+        self,
+        base_url: str = DEFAULT_BASE_URL,
+        timeout_s: float | None = TIMEOUT,
+        *,
+        api_key: str | None = None,
+        on_silence: OnSilence | None = None,
     ) -> None:
         options = _options(base_url, timeout_s, api_key)
         self._base_url = options["base_url"]
-        super().__init__(Async(httpx.AsyncClient(**options)))
+        http = httpx.AsyncClient(**options)
+        super().__init__(Async(http) if on_silence is None else AsyncTold(http, on_silence))
 
     @property
     def base_url(self) -> str:
@@ -89,15 +97,22 @@ class Client:
     """A client of an Overnight server that blocks until it has its answer; threads may share it.
 
     `base_url` may end in /v1 or not. `api_key` is taken from `$OVERNIGHT_API_KEY` where it is not given.
-    `timeout_s` bounds each wait for the server within a call; None waits for ever.
+    `timeout_s` bounds each wait for the server within a call; None waits for ever. `on_silence` is called about once
+    a second while a call waits, with the seconds for which the server has said nothing, in another thread.
     """
 
     def __init__(
-        self, base_url: str = DEFAULT_BASE_URL, timeout_s: float | None = TIMEOUT, *, api_key: str | None = None
+        self,
+        base_url: str = DEFAULT_BASE_URL,
+        timeout_s: float | None = TIMEOUT,
+        *,
+        api_key: str | None = None,
+        on_silence: OnSilence | None = None,
     ) -> None:
         options = _options(base_url, timeout_s, api_key)
         self._base_url = options["base_url"]
-        self._calls = Calls(Blocking(httpx.Client(**options)))
+        http = httpx.Client(**options)
+        self._calls = Calls(Blocking(http) if on_silence is None else BlockingTold(http, on_silence))
 
     @property
     def base_url(self) -> str:

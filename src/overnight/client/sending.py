@@ -87,6 +87,11 @@ def wait_before(tries: int) -> float:
 def disconnected(request: httpx.Request, error: httpx.RequestError) -> ConnectionFailed:
     """What to raise for a connection that could not be made or broke."""
     url = request.url.copy_with(userinfo=b"")
+    if isinstance(error, httpx.ReadTimeout):
+        seconds = request.extensions["timeout"]["read"]
+        failure = ConnectionFailed(f"{request.method} {url}: no answer has come within {seconds:g} s.")
+        failure.__cause__ = error
+        return failure
     # The number of an error of the system says nothing beside its words.
     why = _NUMBER.sub("", str(error)).rstrip(".") or type(error).__name__
     failure = ConnectionFailed(f"{request.method} {url}: {why}.")
