@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from overnight.domain import events
-from overnight.loops import Bell, repeat, uncancel
+from overnight.loops import Away, Bell, repeat, uncancel
 
 FOR_EVER = 3600.0
 
@@ -81,6 +81,25 @@ async def test_an_error_in_a_round_is_told_and_does_not_end_the_loop(monkeypatch
         ("round_failed", "number 1", 1),
         ("round_failed", "number 2", 2),
     ]
+    await ends(work)
+
+
+async def test_what_is_away_is_no_fault_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(events, "tell", lambda event, *_, **__: told.append(event))
+    errors = [Away("gone"), Away("gone"), ValueError("ours")]
+    done = asyncio.Event()
+
+    async def one_round() -> bool:
+        if errors:
+            raise errors.pop(0)
+        done.set()
+        return False
+
+    work = asyncio.create_task(repeat("fragile", one_round, every=0.001))
+    await asyncio.wait_for(done.wait(), 10)
+
+    assert told == ["round_failed"]
     await ends(work)
 
 

@@ -13,6 +13,10 @@ Round = Callable[[], Awaitable[bool]]
 LONGEST_AFTER_ERRORS = 30.0
 
 
+class Away(Exception):
+    """Something outside is away, which its own part of the house has told, and which is expected to come back."""
+
+
 class Bell:
     """Wakes whoever waits for work. Nothing depends on it but speed: rounds come round by themselves.
 
@@ -66,7 +70,8 @@ async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | No
 
     `every` may be a function, asked after each round.
 
-    An error is told and the round comes again, later each time it fails in a row; cancelling ends it at once.
+    An error is told, unless it is Away, and the round comes again, later each time it fails in a row; cancelling ends
+    it at once.
     """
     bell = bell or Bell()
     failures = 0
@@ -78,7 +83,8 @@ async def repeat(name: str, one_round: Round, *, every: Seconds, bell: Bell | No
         except Exception as e:  # noqa: BLE001 - a round must never end the process; the error is told
             failures += 1
             found = False
-            events.tell("round_failed", e, round=name, in_a_row=failures)
+            if not isinstance(e, Away):
+                events.tell("round_failed", e, round=name, in_a_row=failures)
         if found:
             await asyncio.sleep(0)
         else:

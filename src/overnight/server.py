@@ -119,7 +119,7 @@ class Server:
         try:
             await self.store.check(5)
         except LOST as e:
-            return f"database: {type(e).__name__}"
+            return f"database: {type(e.__cause__ or e).__name__}"
         if not self.life.may_start():
             return "worker stalled: its heartbeat is not confirmed"
         return None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 import pytest
 
+from overnight.domain import events
 from overnight.domain.errors import Unusable
+from overnight.store.outage import DatabaseLost
 from overnight.store.pool import LOST, Store
 from overnight.store.statements import Statement
 
@@ -62,3 +66,46 @@ async def test_one_that_cannot_be_brought_back_is_lost_and_may_be_found_later() 
 
     with pytest.raises(LOST, match="The disk is full"):
         await store.row(ONE)
+
+
+async def test_a_database_that_goes_is_told_once_and_once_when_it_is_back(
+    store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(events, "tell", lambda event, *_, **__: told.append(event))
+    async with store.session() as one, store.session() as other:
+        for session in (one, other):
+            await session.row(ONE)
+        assert told == []
+
+        await end_sessions(store_url)
+        for session in (one, other):
+            with pytest.raises(DatabaseLost) as raised:
+                await session.row(ONE)
+            assert isinstance(raised.value, LOST)
+            assert isinstance(raised.value.__cause__, LOST)
+        assert told == ["database_lost"]
+        own = await store.connect("another")
+        assert (await own.row(ONE), told) == ((1,), ["database_lost", "database_back"])
+        await own.connection.close()
+
+
+async def test_a_transaction_whose_end_finds_no_database_raises_that_it_is_lost(store: Store, store_url: str) -> None:
+    async def lose_it_inside() -> None:
+        async with store.transaction() as session:
+            await session.row(ONE)
+            await end_sessions(store_url)
+
+    with pytest.raises(DatabaseLost):
+        await lose_it_inside()
+
+
+async def test_our_own_wrong_use_of_a_connection_is_no_outage(store: Store) -> None:
+    async with store.session() as session:
+        waiting = asyncio.ensure_future(session.row(Statement("wait", "SELECT pg_sleep(30)")))
+        await asyncio.sleep(0)
+        with pytest.raises(asyncpg.InterfaceError):
+            await session.row(ONE)
+        assert not store.outage.is_on
+        waiting.cancel()
+        await asyncio.wait([waiting])

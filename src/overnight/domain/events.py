@@ -58,6 +58,7 @@ FACTS = {
     "engine_ready": _Fact(logging.INFO, "the local engine is ready"),
     "engine_down": _Fact(logging.WARNING, "the local engine is down and will be started again"),
     "database_lost": _Fact(logging.WARNING, "the database cannot be reached"),
+    "database_back": _Fact(logging.INFO, "the database can be reached again"),
     "incremental_failed": _Fact(logging.ERROR, "an incremental file could not be written and will be tried again"),
     "disk_low": _Fact(logging.ERROR, "the disk is almost full: nothing new is accepted or started"),
     "disk_has_room": _Fact(logging.INFO, "the disk has room again: requests may start"),

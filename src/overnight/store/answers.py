@@ -74,7 +74,7 @@ async def record(session: Session, worker: int, flush: Iterable[tuple[int, list[
     columns = _Columns()
     for batch, answers in flush:
         _add(columns, batch, answers)
-    row = await session.connection.fetchrow(_RECORD.sql, *_arguments(columns, worker))
+    row = await session.ask(session.connection.fetchrow, _RECORD.sql, *_arguments(columns, worker))
     if not row["alive"]:
         raise Fenced
     stored: int = row["answers"]

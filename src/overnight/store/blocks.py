@@ -54,7 +54,7 @@ async def write(session: Session, batch: int, model: str, first: int, blocks: li
         # A small batch: copying asks for the table's columns first, each time.
         await session.run(_SQL["insert_block"], **dict(zip(_COLUMNS, rows[0], strict=True)))
     else:
-        await session.connection.copy_records_to_table("block", columns=_COLUMNS, records=rows)
+        await session.ask(session.connection.copy_records_to_table, "block", columns=_COLUMNS, records=rows)
 
 
 async def write_all(session: Session, batch: int, blocks: Sequence[tuple[str, Packed]]) -> None:

@@ -22,7 +22,7 @@ async def open_day(store: Store, ahead: int) -> None:
     Raises asyncpg.LockNotAvailableError where a table was in use for too long.
     """
     async with store.transaction() as session:
-        await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
+        await session.ask(session.connection.execute, f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
         await session.row(_SQL["open_day_ahead"], ahead=ahead)
 
 
@@ -46,5 +46,5 @@ async def drop_partition(store: Store, name: str) -> None:
     Raises asyncpg.LockNotAvailableError where it or its table is in use.
     """
     async with store.transaction() as session:
-        await session.connection.execute(f"SET LOCAL lock_timeout = '{SHORT_LOCK_WAIT}'")
+        await session.ask(session.connection.execute, f"SET LOCAL lock_timeout = '{SHORT_LOCK_WAIT}'")
         await session.row(_SQL["drop_partition"], name=name)

@@ -190,7 +190,7 @@ async def declare_dead(store: Store, worker: int, limit: timedelta | None, *, li
     Raises asyncpg.LockNotAvailableError where one of its connections, or somebody else, holds a row for too long.
     """
     async with store.transaction() as session:
-        await session.connection.execute(f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
+        await session.ask(session.connection.execute, f"SET LOCAL lock_timeout = '{LONGEST_LOCK_WAIT}'")
         if limit is None:
             dead = await session.row(_SQL["retire_worker"], worker=worker)
         else:

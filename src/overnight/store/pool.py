@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
 from overnight.domain.errors import Unusable
+from overnight.store.outage import Outage
 from overnight.store.statements import Statement
 
 LOST = (
@@ -27,6 +28,8 @@ LOST = (
     TimeoutError,
 )
 """What it looks like when the database has gone away; a later try may find it again."""
+_OF_US_TOO = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+T = TypeVar("T")
 
 Row: TypeAlias = Any
 """asyncpg's Record: read by column name."""
@@ -44,24 +47,48 @@ async def _leave_as_is(connection: asyncpg.Connection) -> None:
     """
 
 
-class Session:
-    """One connection, inside a transaction where `Store.transaction` gave it."""
+def _is_closed(connection: asyncpg.Connection) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        # The pool has taken back one that broke.
+        return True
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+
+class Session:
+    """One connection, inside a transaction where `Store.transaction` gave it.
+
+    Its calls raise DatabaseLost, one of LOST, where the database has gone away.
+    """
+
+    def __init__(self, connection: asyncpg.Connection, outage: Outage) -> None:
         self.connection = connection
+        self._outage = outage
 
     async def rows(self, statement: Statement, **given: Any) -> list[Row]:
         """Run a statement and return all its rows; statements bound their own number."""
-        rows: list[Row] = await self.connection.fetch(statement.sql, *statement.arguments(given))
+        rows: list[Row] = await self.ask(self.connection.fetch, statement.sql, *statement.arguments(given))
         return rows
 
     async def row(self, statement: Statement, **given: Any) -> Row | None:
         """Run a statement and return its first row."""
-        return await self.connection.fetchrow(statement.sql, *statement.arguments(given))
+        return await self.ask(self.connection.fetchrow, statement.sql, *statement.arguments(given))
+
+    async def ask(self, call: Callable[..., Awaitable[T]], *given: Any, **named: Any) -> T:
+        """Do a call of the connection, and take note of whether its database is there."""
+        try:
+            done = await call(*given, **named)
+        except LOST as e:
+            # Of a connection that is open it is our own use of it that is wrong.
+            if isinstance(e, _OF_US_TOO) and not _is_closed(self.connection):
+                raise
+            raise self._outage.lost(e) from e
+        self._outage.over()
+        return done
 
     async def run(self, statement: Statement, **given: Any) -> int:
         """Run a statement and return how many rows it changed."""
-        tag: str = await self.connection.execute(statement.sql, *statement.arguments(given))
+        tag: str = await self.ask(self.connection.execute, statement.sql, *statement.arguments(given))
         return int(tag.rpartition(" ")[2]) if tag[-1].isdigit() else 0
 
 
@@ -74,6 +101,7 @@ class Store:
         self._revive = revive
         self._name = name
         self._pool: asyncpg.Pool | None = None
+        self.outage = Outage()
 
     async def open(self) -> Store:
         """Connect; raises one of LOST or asyncpg.PostgresError where that fails."""
@@ -88,6 +116,12 @@ class Store:
             server_settings=self._settings(self._name),
         )
         return self
+
+    @property
+    def _opened(self) -> asyncpg.Pool:
+        if self._pool is None:
+            raise asyncpg.InterfaceError("the store is not open")
+        return self._pool
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -108,11 +142,14 @@ class Store:
 
     async def connect(self, name: str) -> Session:
         """Open a connection of its own, outside the pool, that shows itself to the server as `name`."""
-        connection = await asyncpg.connect(
-            self._dsn, timeout=10, command_timeout=60, server_settings=self._settings(name)
-        )
-        await _prepare(connection)
-        return Session(connection)
+        try:
+            connection = await asyncpg.connect(
+                self._dsn, timeout=10, command_timeout=60, server_settings=self._settings(name)
+            )
+            await _prepare(connection)
+        except LOST as e:
+            raise self.outage.lost(e) from e
+        return Session(connection, self.outage)
 
     async def revive(self) -> None:
         """Bring an embedded database back; nothing to do for a server of somebody else's.
@@ -135,29 +172,44 @@ class Store:
     async def session(self) -> AsyncIterator[Session]:
         """Lend a connection; statements on it commit one by one."""
         async with self._lent() as connection:
-            yield Session(connection)
+            yield Session(connection, self.outage)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
         """Lend a connection in a transaction that commits when the block ends well."""
-        async with self._lent() as connection, connection.transaction():
-            yield Session(connection)
+        async with self._lent() as connection:
+            session, transaction = Session(connection, self.outage), connection.transaction()
+            await session.ask(transaction.start)
+            try:
+                yield session
+            except BaseException:
+                await session.ask(transaction.rollback)
+                raise
+            await session.ask(transaction.commit)
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[asyncpg.Connection]:
-        if self._pool is None:
-            raise asyncpg.InterfaceError("the store is not open")
-        try:
-            connection = await self._pool.acquire(timeout=30)
-        except LOST:
-            if self._revive is None:
-                raise
-            await self.revive()
-            connection = await self._pool.acquire(timeout=30)
+        connection = await self._acquired()
         try:
             yield connection
         finally:
-            await self._pool.release(connection)
+            try:
+                await self._opened.release(connection)
+            except LOST as e:
+                raise self.outage.lost(e) from e
+
+    async def _acquired(self) -> asyncpg.Connection:
+        try:
+            return await self._opened.acquire(timeout=30)
+        except LOST as e:
+            lost = self.outage.lost(e)
+            if self._revive is None:
+                raise lost from e
+        try:
+            await self.revive()
+            return await self._opened.acquire(timeout=30)
+        except LOST as e:
+            raise self.outage.lost(e) from e
 
     async def rows(self, statement: Statement, **given: Any) -> list[Row]:
         """Run one statement on a lent connection and return its rows."""

@@ -62,7 +62,7 @@ class Writer:
                 # A small batch: copying asks for the table's columns first, each time.
                 await session.run(_SQL["insert_roll"], **dict(zip(_COLUMNS, rows[0], strict=True)))
             else:
-                await session.connection.copy_records_to_table("roll", columns=_COLUMNS, records=rows)
+                await session.ask(session.connection.copy_records_to_table, "roll", columns=_COLUMNS, records=rows)
             self._packed = []
 
     def _pack(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from overnight.domain import events
 from overnight.store.life import Life, end_lost
 from overnight.store.pool import LOST, Session, Store
 
@@ -25,7 +24,6 @@ class Connection:
         self._name = ""
         self._pids: list[int] = []
         """Of the server's processes for it and for those before that may still be at work."""
-        self._told = False
         self.is_new = False
         """The connection has not been used: what was under way on the one before may or may not have happened."""
 
@@ -37,7 +35,6 @@ class Connection:
             self._name = self._life.session_name
             self._session = await self._store.connect(self._name)
             self.is_new = True
-            self._told = False
             self._pids.append(self._session.connection.get_server_pid())
         if len(self._pids) > 1:
             # Else it might commit something after it was looked whether that happened.
@@ -47,9 +44,7 @@ class Connection:
 
     async def lose(self, error: BaseException) -> None:
         """Give up a connection that broke, and wake an embedded database where it died."""
-        if not self._told:
-            events.tell("database_lost", error)
-            self._told = True
+        self._store.outage.lost(error)
         if self._session is not None:
             self._session.connection.terminate()
             self._session = None
