@@ -61,9 +61,10 @@ def checked_address(given: str) -> str:
     return given
 
 
-def client(given: str | None, *, within: float = ANSWERED_WITHIN, silence: Silence | None = None) -> Client:
+def client(given: str | None, *, within: float | None = None, silence: Silence | None = None) -> Client:
     """A client for the server that a command is for; the key comes from `$OVERNIGHT_API_KEY`.
 
     A server that says nothing is waited for so many seconds; people hear of it before.
     """
+    within = within or ANSWERED_WITHIN
     return Client(server_address(given), within, on_silence=silence or Silence(THE_SERVER, most=within))

@@ -6,6 +6,7 @@ from overnight.cli import output
 from overnight.cli.connect import Json
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
+from overnight.cli.silence import THE_DATABASE, Silence
 from overnight.domain import events
 from overnight.settings import Settings, data_dir
 from overnight.store.migrate import newest_applied
@@ -29,5 +30,5 @@ async def _migrate(settings: Settings) -> str:
     from overnight.settings import prepare_data_dir
 
     prepare_data_dir(settings.data_dir)
-    async with opened_store(settings) as store, store.session() as session:
+    async with Silence(THE_DATABASE).counted(), opened_store(settings) as store, store.session() as session:
         return await newest_applied(session.connection)

@@ -27,7 +27,7 @@ from overnight.cli.progress import Bars, bars
 from overnight.cli.repeats import refuse_repeats
 from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
 from overnight.cli.show import errors_of, names_unknown_model, tell_models
-from overnight.cli.silence import Silence
+from overnight.cli.silence import THE_DATABASE, Silence
 from overnight.cli.tell import as_json, tell
 from overnight.client import AsyncClient
 from overnight.domain import events
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-THE_DATABASE = "the database"
 GRACE = 3.0
 """After Ctrl-C: what runs may take so long to finish, then it is left for the next time."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,6 +14,7 @@ import typer
 
 from overnight.cli.hosting import hosted
 from overnight.cli.parameters import LogLevel, read_log_level
+from overnight.cli.silence import THE_DATABASE, Silence
 from overnight.domain import events
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, parse_parts
 
@@ -95,7 +97,9 @@ async def _serve(settings: Settings) -> None:
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT, *when_terminal_closes()):
         asyncio.get_running_loop().add_signal_handler(number, stop.hear)
-    async with running(settings) as server:
+    async with AsyncExitStack() as stack:
+        async with Silence(THE_DATABASE).counted():
+            server = await stack.enter_async_context(running(settings))
         stop.server = server
         failing = asyncio.create_task(server.failed())  # cancelled below
         stopping = asyncio.create_task(stop.asked.wait())

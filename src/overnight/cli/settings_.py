@@ -13,6 +13,7 @@ from overnight.cli import output
 from overnight.cli.connect import Json
 from overnight.cli.hosting import DatabaseUrl, DataDir, PostgresBin
 from overnight.cli.serve import run_loop
+from overnight.cli.silence import THE_DATABASE, Silence
 from overnight.domain import events, settings_table
 from overnight.domain.errors import BadRequest
 from overnight.domain.setting import Setting, Value
@@ -144,5 +145,5 @@ async def _in_database(where: Where, do: Callable[[Store], Awaitable[Any]]) -> A
     events.set_up_logging("info")
     chosen = Settings(data_dir=data_dir(where.data), database_url=where.database_url, postgres_bin=where.postgres_bin)
     prepare_data_dir(chosen.data_dir)
-    async with opened_store(chosen) as store:
+    async with Silence(THE_DATABASE).counted(), opened_store(chosen) as store:
         return await do(store)

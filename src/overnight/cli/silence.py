@@ -10,6 +10,7 @@ from time import monotonic
 from overnight.cli import output
 from overnight.cli.progress import span
 
+THE_DATABASE = "the database"
 SAID_AFTER = (5, 15, 30, 60, 120, 300)
 """Seconds of silence after which a line says so."""
 SHOWN_AFTER = 3
