@@ -160,9 +160,9 @@ def test_what_failed_is_run_again_when_told_and_nothing_else(
 
 
 class CutJob:
-    """A job of nine requests: three are answered at once, three by a retry, three never. Its first batch is gone."""
+    """A job of nine requests: three are answered at once, three by a retry, three never. One of its batches is gone."""
 
-    def __init__(self, shell: Shell, witness: Witness, folder: Path) -> None:
+    def __init__(self, shell: Shell, witness: Witness, folder: Path, gone: int = 0) -> None:
         self.shell, self.witness = shell, witness
         self.out = folder / "out"
         self.data = folder / "data"
@@ -172,8 +172,8 @@ class CutJob:
         self.run()
         code, said, (task,) = self.run("--retry-failed")
         assert (code, task["completed"]) == (1, 6), said
-        self.first = task["batches"][0]["id"]
-        assert shell("delete", self.first)[0] == 0
+        self.gone = task["batches"][gone]["id"]
+        assert shell("delete", self.gone)[0] == 0
         self.before = self.lines()
         self.answers_before = self.answered()
 
@@ -201,7 +201,7 @@ def test_answers_of_a_batch_that_is_gone_stay_in_the_output(shell: Shell, witnes
 
         assert (code, task["total"], task["completed"], task["failed"]) == (1, 9, 6, 3)
         assert job.lines() == job.before
-        assert f"{job.first}, which" in said
+        assert f"{job.gone}, which" in said
         assert f"is no longer on the server. What {job.out} held of in.jsonl has stayed there." in said
         assert "6 of 9 answered, 3 failed" in said
     assert list(job.lines()) == [f"r-{i}" for i in range(9)]
@@ -238,6 +238,41 @@ def test_answers_that_are_nowhere_any_more_are_said_and_run_anew_when_told(
     assert (again, anew["total"], anew["completed"]) == (1, 9, 6)
     assert job.seen() == {2: 3, 3: 6}
     assert "no longer on the server" not in said_again
+
+
+def test_answers_of_a_retry_that_is_gone_stay_in_the_output(shell: Shell, witness: Witness, tmp_path: Path) -> None:
+    job = CutJob(shell, witness, tmp_path, gone=1)
+
+    for ordered in ([], ["--ordered"]):
+        code, said, (task,) = job.run(*ordered)
+
+        assert (code, task["total"], task["completed"], task["failed"]) == (1, 9, 6, 3)
+        assert job.lines().keys() == job.before.keys()
+        assert job.answered() == job.answers_before
+        assert f"3 answers of in.jsonl that {job.out} held already came from a batch that is no longer" in said
+        assert "6 of 9 answered, 3 failed" in said
+    assert list(job.lines()) == [f"r-{i}" for i in range(9)]
+    assert job.seen() == {1: 3, 2: 6}
+
+    code, _, (task,) = job.run("--overwrite")
+    assert (code, task["completed"], len(job.answered()), len(job.lines())) == (1, 3, 3, 9)
+
+
+def test_what_a_retry_that_is_gone_left_is_run_again_beside_what_it_answered(
+    shell: Shell, witness: Witness, tmp_path: Path
+) -> None:
+    job = CutJob(shell, witness, tmp_path, gone=1)
+    # They would be answered a second time; this time they are not.
+    kept = {f"r-{i}" for i in range(9) if i % 3 == 1}
+    for i in (1, 4, 7):
+        witness.seen[job.texts[i]] = 0
+
+    code, said, (task,) = job.run("--retry-failed")
+
+    assert (code, task["completed"], task["failed"]) == (1, 6, 3), said
+    assert kept < job.answered() == job.answers_before
+    again, _, (anew,) = job.run("--again")
+    assert (again, anew["completed"], len(job.answered())) == (1, 6, 6)
 
 
 def test_requests_come_from_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,11 +43,18 @@ class Course:
     is_cut: bool = False
     """What ran before these batches is no longer on the server; its answers may be in the output file."""
     written: Counts | None = None
-    """Of a task that is cut: what its output file has now."""
+    """Of a task of which the server has not everything any more: what its output file has now."""
+    kept: int = 0
+    """Answers that were in its output file and are no longer on the server."""
 
     @property
     def last(self) -> Batch:
         return self.batches[-1]
+
+    @property
+    def is_anew(self) -> bool:
+        """It was to be run anew, whatever was answered before."""
+        return bool(self.batches) and AGAIN in (self.last["metadata"] or {})
 
     @property
     def is_over(self) -> bool:
@@ -141,10 +148,8 @@ class Following:
 
     async def _begin(self, task: Task) -> Course:
         course = await earlier(self._client, task)
-        if self._job.again and course.batches:
-            last = course.last
-            if last["status"] in FINAL or AGAIN not in last["metadata"]:
-                return Course(task)
+        if self._job.again and course.batches and (course.is_over or not course.is_anew):
+            return Course(task)
         return course
 
     def _check_outputs(self) -> None:

@@ -1,16 +1,21 @@
-"""Joins what an output file holds already with later results, where the batch that gave the first is gone."""
+"""Joins what an output file holds already with later results, where a batch that gave some of it is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from overnight.cli.inputs import Input
 from overnight.cli.progress import Counts
-from overnight.cli.repeats import ids_of
+from overnight.cli.repeats import hashes_of, ids_of
+
+Hashes = npt.NDArray[np.int64]
 
 
 class _Line(msgspec.Struct):
@@ -21,7 +26,32 @@ class _Line(msgspec.Struct):
 _read = msgspec.json.Decoder(_Line).decode
 
 
-def join(old: Path, parts: Sequence[Path], given: Input, target: BinaryIO, *, ordered: bool) -> Counts:
+class Joined(NamedTuple):
+    """What there is of an input, and how many of the answers are only from the old file."""
+
+    counts: Counts
+    kept: int
+
+
+def holds_more(old: Path, parts: Sequence[Path], given: Input) -> bool:
+    """Whether the file `old` has an answer to a request of an input that the later files don't have.
+
+    Takes some 24 bytes a request.
+    """
+    held = np.intersect1d(_answered([old]), hashes_of(given))
+    return bool(len(np.setdiff1d(held, _answered(parts))))
+
+
+def _answered(files: Iterable[Path]) -> Hashes:
+    """The hash of the custom_id of each line that has a response."""
+    found = array("q")
+    for path in files:
+        with path.open("rb") as lines:
+            found.extend(hash(name) for name, answered in map(_what, lines) if answered)
+    return np.frombuffer(found, dtype=np.int64)
+
+
+def join(old: Path, parts: Sequence[Path], given: Input, target: BinaryIO, *, ordered: bool) -> Joined:
     """Write a line for each request of an input that the file `old` or a later one has; return what there is now.
 
     A later line replaces an earlier one, but none without a response replaces one with it. Other lines of `old` are
@@ -48,7 +78,8 @@ def join(old: Path, parts: Sequence[Path], given: Input, target: BinaryIO, *, or
         for file in files:
             file.close()
     completed = sum(answered for _, _, answered in chosen.values())
-    return Counts(len(wanted), completed, len(chosen) - completed)
+    kept = sum(answered and sources[n] == old for n, _, answered in chosen.values())
+    return Joined(Counts(len(wanted), completed, len(chosen) - completed), kept)
 
 
 def _what(line: bytes) -> tuple[str, bool]:

@@ -154,7 +154,7 @@ async def _run(job: Job, server: str | None, settings: Settings) -> list[Course]
             # Even where nothing was left to run: the file may be missing, cut, or of an earlier job.
             for path, tasks in job.outputs.items():
                 of_path = [course for course in courses if course.task in tasks]
-                if await write_answers(client, of_path, path, ordered=job.ordered):
+                if await write_answers(client, of_path, path, ordered=job.ordered, overwrite=job.overwrite):
                     written.add(path)
             unknown = any(names_unknown_model(errors_of(course.last)) for course in courses)
             models = await client.models() if unknown else None

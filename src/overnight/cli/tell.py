@@ -20,6 +20,8 @@ def tell(job: Job, courses: Sequence[Course], written: Collection[Path]) -> None
         _complain(course)
         if course.is_cut:
             _tell_cut(job, course)
+        elif course.kept:
+            _tell_kept(course)
     counts = total(list(courses))
     if not any(course.new for course in courses):
         left = any(course.batches and course.has_left for course in courses)
@@ -46,6 +48,16 @@ def _tell_cut(job: Job, course: Course) -> None:
     if missing:
         says += f" {missing:,} requests of {name} have no result any more: pass --again to run all of it anew."
     output.say(says)
+
+
+def _tell_kept(course: Course) -> None:
+    """Say that the output file has answers which the server does not know any more."""
+    name, out = course.task.input.name, course.task.out
+    many = "1 answer" if course.kept == 1 else f"{course.kept:,} answers"
+    output.say(
+        f"{many} of {name} that {out} held already came from a batch that is no longer on the server and stayed there. "
+        "Pass --overwrite to have only what the server has."
+    )
 
 
 def _complain(course: Course) -> None:
