@@ -109,7 +109,7 @@ def test_a_batch_that_is_not_checked_in_time_counts_as_taken(
 
     code, out, said = shell("submit", write(tmp_path, [chat("a", "hi", model="nobody-s")]))
 
-    assert (code, out.startswith("batch_"), "which are still being checked" in said) == (0, True, True)
+    assert (code, out.startswith("batch_"), "1 request, still being checked" in said) == (0, True, True)
 
 
 EMPTY, NO_JSON, NO_URL = b"", b"not json\n", b'{"custom_id": "a"}\n'

@@ -316,7 +316,7 @@ def test_a_file_with_problems_says_so_when_it_is_shown(shell: Shell, tmp_path: P
 
     _, out, said = shell("files", "show", file)
 
-    assert ("1 problems" in said, "duplicate_custom_id" in out) == (True, True)
+    assert ("1 problem;" in said, "duplicate_custom_id" in out) == (True, True)
 
 
 def test_models_and_lists_are_narrowed_and_printed_for_both(shell: Shell, tmp_path: Path) -> None:

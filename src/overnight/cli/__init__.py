@@ -7,8 +7,14 @@ import sys
 
 def main() -> None:
     """Run `overnight` with the process's arguments and end the process with its exit code."""
-    from overnight.cli.app import run
-    from overnight.cli.streams import show_all_characters
+    try:
+        from overnight.cli.streams import open_closed, show_all_characters
 
-    show_all_characters()
-    sys.exit(run(sys.argv[1:]))
+        open_closed()
+        show_all_characters()
+        from overnight.cli.app import run
+
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:
+        # It may come while all of this is being imported, too.
+        sys.exit(130)

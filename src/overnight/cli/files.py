@@ -80,7 +80,7 @@ def _describe(file: dict[str, Any]) -> None:
     output.facts(rows)
     found = file.get("problems")
     if found:
-        output.say(f"{found['count']:,} problems; a batch of this file would be refused. The first:")
+        output.say(f"{output.many(found['count'], 'problem')}; a batch of this file would be refused. The first:")
         problems(found["first"])
 
 

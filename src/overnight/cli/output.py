@@ -162,6 +162,11 @@ def moment(seconds: int | None) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def many(count: int, thing: str) -> str:
+    """So many things, in words."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def counts(batch: dict[str, Any]) -> str:
     """How far a batch is: `answered/total`, and the failures where there are any."""
     count = batch["request_counts"]

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 
 _PLAIN = {"–": "-", "…": "...", "·": "-", "█": "#", "░": ".", "━": "-", "╸": "-", "╺": "-", "│": "|"}
 _ERRORS = "overnight.plain"
+
+
+def open_closed() -> None:
+    """Open what was closed of standard input, output and error to nowhere.
+
+    Else a connection or a file would get its number, and what is said would go there.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def show_all_characters() -> None:

@@ -86,8 +86,8 @@ def _hand_over(c: Client, given: Input, named: dict[str, Any], *, json: bool) ->
     elif batch is not None:
         output.answer(batch["id"])
         count = batch["request_counts"]["total"]
-        checked = ", which are still being checked" if batch["status"] == Status.VALIDATING else ""
-        output.say(f"{count:,} requests{checked}. Follow them with: overnight watch {batch['id']}")
+        checked = ", still being checked" if batch["status"] == Status.VALIDATING else ""
+        output.say(f"{output.many(count, 'request')}{checked}. Follow the batch with: overnight watch {batch['id']}")
     if lost is not None:
         raise lost
     return batch is not None
@@ -140,7 +140,7 @@ def _remove(c: Client, file_id: str) -> None:
 def _tell_problems(name: str, found: dict[str, Any]) -> str:
     """Show the problems of a file; return the sentence about them."""
     count, first = found["count"], found["first"]
-    many = "1 problem" if count == 1 else f"{count:,} problems"
+    many = output.many(count, "problem")
     says = f"{name} was refused, and nothing of it runs: {many}. Correct it and give the command again."
     output.complain(says)
     problems(first, to=output.aside)

@@ -52,11 +52,10 @@ def _tell_cut(job: Job, course: Course) -> None:
 
 def _tell_kept(course: Course) -> None:
     """Say that the output file has answers which the server does not know any more."""
-    name, out = course.task.input.name, course.task.out
-    many = "1 answer" if course.kept == 1 else f"{course.kept:,} answers"
+    answers, out = output.many(course.kept, "answer"), course.task.out
     output.say(
-        f"{many} of {name} that {out} held already came from a batch that is no longer on the server and stayed there. "
-        "Pass --overwrite to have only what the server has."
+        f"{answers} of {course.task.input.name} that {out} held already came from a batch that is no longer on the server "
+        "and stayed there. Pass --overwrite to have only what the server has."
     )
 
 
