@@ -52,10 +52,10 @@ def _tell_cut(job: Job, course: Course) -> None:
 
 def _tell_kept(course: Course) -> None:
     """Say that the output file has answers which the server does not know any more."""
-    answers, out = output.many(course.kept, "answer"), course.task.out
+    answers, name, out = output.many(course.kept, "answer"), course.task.input.name, course.task.out
     output.say(
-        f"{answers} of {course.task.input.name} that {out} held already came from a batch that is no longer on the server "
-        "and stayed there. Pass --overwrite to have only what the server has."
+        f"{answers} of {name} that {out} held already came from a batch that is no longer on the server and stayed there. "
+        "Pass --overwrite to have only what the server has."
     )
 
 
