@@ -176,6 +176,22 @@ def test_what_is_said_is_said_as_it_is(text: str, capfd: pytest.CaptureFixture[s
     assert out.count(text) == 6
 
 
+def test_sentences_are_broken_between_words_and_commands_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    to = Console(file=io.StringIO(), width=50, force_terminal=True, color_system=None)
+    monkeypatch.setattr(output, "aside", to)
+
+    output.say(f"12 requests. Follow the batch with: overnight watch {ID}")
+    output.complain("one two three four five six seven eight nine ten eleven")
+
+    assert isinstance(to.file, io.StringIO)
+    assert to.file.getvalue().splitlines() == [
+        "12 requests. Follow the batch with:",
+        f"overnight watch {ID}",
+        "error: one two three four five six seven eight",
+        "nine ten eleven",
+    ]
+
+
 def test_facts_never_break_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
     to = Console(file=io.StringIO(), width=35, force_terminal=True, color_system=None)
 
@@ -372,8 +388,9 @@ def test_a_run_is_one_line_that_is_drawn_over_and_a_sentence(service: Served, tm
     assert screen.drawn_over > 1
     # A path that is longer than a line can be copied whole; what is drawn over keeps to its line.
     bar, *said = screen.shown()
-    assert "".join(said) == f"3 of 3 answered. The results are in {tmp_path / 'out'}"
-    assert screen.wrapped == said[:-1]
+    assert said[0] == "3 of 3 answered. The results are in"
+    assert "".join(said[1:]) == str(tmp_path / "out")
+    assert screen.wrapped == said[1:-1]
     assert bar.split()[0] == "completed"
     assert "━" in bar
     assert "3/3" in bar

@@ -24,6 +24,8 @@ UNBOUNDED = 10_000
 
 INDENT = "  "
 
+_UNIT = re.compile(r"(?<=: )overnight .*|\S+")
+"""A word, or a command to give."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 READABLE = 78
@@ -50,12 +52,20 @@ def answer(message: str) -> None:
 
 
 def _print(message: str | Text, to: Console) -> None:
-    lines = [Text(message) if isinstance(message, str) else message]
-    if to.is_terminal:
-        # Only between words: a path or a command that is longer than a line can still be copied whole.
-        lines = list(lines[0].wrap(to, to.width, overflow="ignore"))
-    for line in lines:
+    text = Text(message) if isinstance(message, str) else message
+    for line in text.divide(_breaks(text.plain, to.width)) if to.is_terminal else [text]:
+        line.rstrip()
         to.print(line, soft_wrap=True)
+
+
+def _breaks(text: str, width: int) -> list[int]:
+    """Where lines begin that are broken only between words; a path and a command can still be copied whole."""
+    found, start = [], 0
+    for unit in _UNIT.finditer(text):
+        if unit.end() - start > width and unit.start() > start:
+            start = unit.start()
+            found.append(start)
+    return found
 
 
 def as_json(value: object) -> None:

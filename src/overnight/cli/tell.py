@@ -54,7 +54,7 @@ def _tell_kept(course: Course) -> None:
     """Say that the output file has answers which the server does not know any more."""
     answers, name, out = output.many(course.kept, "answer"), course.task.input.name, course.task.out
     output.say(
-        f"{answers} of {name} that {out} held already came from a batch that is no longer on the server and stayed there. "
+        f"{answers} of {name} that {out} held already came from a batch that is no longer on the server and stayed. "
         "Pass --overwrite to have only what the server has."
     )
 
