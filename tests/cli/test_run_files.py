@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -312,6 +313,27 @@ def test_parameters_reach_the_model_where_a_request_says_nothing(run: Run, witne
     assert code == 0, said
     sent = {body["messages"][0]["content"]: body["temperature"] for body in witness.bodies if "temperature" in body}
     assert (sent["param silent"], sent["param own"]) == (0.2, 0.9)
+
+
+def test_results_for_which_there_is_no_room_are_kept_and_said_to_be(
+    run: Run, shell: Shell, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, [chat("a", "no room")])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("overnight.client.download._Download._add", full)
+        code, _, said = run(file, "-o", tmp_path / "out")
+        batch = shell.service.get("/v1/batches?limit=1")["first_id"]
+        results, _, told = shell("results", batch, "-o", tmp_path / "other")
+    again, _, _ = run(file, "-o", tmp_path / "out")
+
+    assert (code, results, again) == (3, 3, 0)
+    assert f"{tmp_path / 'out'} cannot be written: No space left on device. What was answered is kept" in said
+    assert f"{tmp_path / 'other'} cannot be written: No space left on device." in told
+    assert (names(tmp_path / "out"), witness.seen["no room"]) == (["a"], 1)
 
 
 def test_a_refused_file_does_not_keep_the_others_from_running(run: Run, tmp_path: Path) -> None:

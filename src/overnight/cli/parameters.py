@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,6 +133,15 @@ def check_results(path: Path | None, *, json: bool) -> None:
         raise typer.BadParameter(
             "standard output has room for --json or the results: name a file.", param_hint="--output"
         )
+
+
+@contextmanager
+def written_to(path: Path, *, else_do: str = "") -> Iterator[None]:
+    """Raise Unusable where the block cannot write to `path`, as where there is no room; it says what to do, too."""
+    try:
+        yield
+    except OSError as e:
+        raise Unusable(f"{path} cannot be written: {e.strerror or e}. {else_do}".rstrip()) from None
 
 
 def check_output(path: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from overnight.cli import output
 from overnight.cli.connect import WORKED_WITHIN, BatchId, Json, Server, client
-from overnight.cli.parameters import Ordered, check_results
+from overnight.cli.parameters import Ordered, check_results, written_to
 from overnight.domain.errors import Unusable
 
 
@@ -35,7 +35,9 @@ def results(
             raise Unusable(f"{batch} is {found['status']} and has no result files yet. Wait: overnight watch {batch}")
         with TemporaryDirectory() as folder:
             path = out or Path(folder) / "results.jsonl"
-            if not c.write_results(found, path, errors=errors, ordered=ordered):
+            with written_to(path):
+                is_any = c.write_results(found, path, errors=errors, ordered=ordered)
+            if not is_any:
                 raise Unusable(f"{batch} ended {found['status']} and left no results. See: overnight show {batch}")
             if out is None:
                 output.print_file(path)

@@ -22,7 +22,16 @@ from overnight.cli.hosting import given_options, hosted
 from overnight.cli.inputs import STDOUT, Files, read_inputs
 from overnight.cli.job import Job, only_one, tasks_of
 from overnight.cli.origin import refuse_other_files
-from overnight.cli.parameters import Endpoint, LogLevel, Ordered, Parameters, Window, read_log_level, read_parameters
+from overnight.cli.parameters import (
+    Endpoint,
+    LogLevel,
+    Ordered,
+    Parameters,
+    Window,
+    read_log_level,
+    read_parameters,
+    written_to,
+)
 from overnight.cli.progress import Bars, bars
 from overnight.cli.repeats import refuse_repeats
 from overnight.cli.serve import fetch_models_first, run_loop, when_terminal_closes
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+KEPT = "What was answered is kept: give the same command again when that is mended."
 GRACE = 3.0
 """After Ctrl-C: what runs may take so long to finish, then it is left for the next time."""
 
@@ -154,7 +164,9 @@ async def _run(job: Job, server: str | None, settings: Settings) -> list[Course]
             # Even where nothing was left to run: the file may be missing, cut, or of an earlier job.
             for path, tasks in job.outputs.items():
                 of_path = [course for course in courses if course.task in tasks]
-                if await write_answers(client, of_path, path, ordered=job.ordered, overwrite=job.overwrite):
+                with written_to(path, else_do=KEPT):
+                    found = await write_answers(client, of_path, path, ordered=job.ordered, overwrite=job.overwrite)
+                if found:
                     written.add(path)
             unknown = any(names_unknown_model(errors_of(course.last)) for course in courses)
             models = await client.models() if unknown else None
