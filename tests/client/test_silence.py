@@ -42,8 +42,8 @@ async def test_silence_is_told_until_the_server_answers_and_not_afterwards(call:
         heard = list(told)
         await asyncio.sleep(0.05)
 
-    assert told == heard == sorted(heard)
-    assert heard[0] >= 0.01
+    assert told == heard
+    assert min(heard) >= 0.01
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_given_up_with_the_time_that_it_had(call: Caller) -> None:
