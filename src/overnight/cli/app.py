@@ -100,16 +100,11 @@ def run(arguments: list[str]) -> int:
     except UsageError as e:
         tell_usage(e)
         return WRONG_USAGE
-    except InputRefused as e:
-        complain(str(e))
-        return REFUSED
     except (Unusable, OvernightError) as e:
         complain(str(e))
-        if isinstance(e, ConnectionFailed) and isinstance(e.__cause__, httpx.ReadTimeout):
-            say("It is there and says nothing: it may be stopped, or have more to do than it can.")
-        elif isinstance(e, ConnectionFailed):
-            say("Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER.")
-        return COULD_NOT
+        if isinstance(e, ConnectionFailed):
+            say(_hint_for(e))
+        return REFUSED if isinstance(e, InputRefused) else COULD_NOT
     except UnicodeEncodeError:
         complain("An argument or a variable holds bytes that are no text in UTF-8.")
         return WRONG_USAGE
@@ -119,3 +114,9 @@ def run(arguments: list[str]) -> int:
     except OSError as e:
         complain(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
         return COULD_NOT
+
+
+def _hint_for(failure: ConnectionFailed) -> str:
+    if isinstance(failure.__cause__, httpx.ReadTimeout):
+        return "It is there and says nothing: it may be stopped, or have more to do than it can."
+    return "Is a server running? Start one with `overnight serve`, or name it with --server or $OVERNIGHT_SERVER."
