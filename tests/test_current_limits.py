@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from overnight import current_limits
-from overnight.current_limits import CurrentLimits, disk_is_low
+from overnight.current_limits import LEAST_WAIT, CurrentLimits, disk_is_low
 from overnight.domain.errors import Unusable
 from overnight.domain.limits import GIB, KIB, Limits
 from overnight.domain.settings_table import TABLE
 from overnight.server import running
 from overnight.settings import Part, Settings, Upstream
 from overnight.store import settings
+from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.pool import Store
-from overnight.worker import worker
 
 
 def following(store: Store, **given: int) -> tuple[Limits, CurrentLimits]:
@@ -40,8 +40,64 @@ async def test_every_process_has_a_change_after_its_next_look_and_needs_no_resta
         assert (limits.line_bytes, limits.enabled) == (Limits().line_bytes, False)
 
 
-def test_a_look_and_a_round_of_the_worker_after_it_take_no_more_than_two_seconds() -> None:
-    assert current_limits.REFRESH_EVERY + max(worker.LOOK_EVERY, worker.IDLE_LOOK_EVERY) <= 2.0
+def test_from_one_look_to_the_next_it_is_less_than_two_seconds_whether_heartbeats_tell_or_not() -> None:
+    assert max(BEAT_EVERY, current_limits.REFRESH_EVERY) + LEAST_WAIT < 2.0
+
+
+async def test_a_heartbeat_brings_what_was_set(store: Store) -> None:
+    limits, current = following(store)
+    life = Life(store)
+    told: list[dict[str, object]] = []
+
+    def hear(stored: dict[str, object], asked: float) -> None:
+        told.append(stored)
+        current.take(stored, asked)
+
+    life.on_settings = hear
+    await life.begin()
+    await life.beat()
+    assert (limits, told) == (Limits(), [{}])
+    await settings.change(store, {"BATCH_MAX_LINE_KB": 9, "BATCH_ENABLED": False})
+    await settings.reset(store, ["BATCH_RETENTION_DAYS"])
+    await life.beat()
+    assert (limits.line_bytes, limits.enabled) == (9 * KIB, False)
+    assert told[1:] == [await settings.read(store)]
+    await life.end()
+
+
+async def test_the_database_is_asked_only_where_no_heartbeat_told_lately_or_the_bell_rang(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(current_limits, "monotonic", lambda: now)
+    limits, current = following(store)
+    await settings.change(store, {"BATCH_MAX_REQUESTS": 5})
+    current.take({"BATCH_MAX_REQUESTS": 4}, now)
+    assert await current.round_if_due() is False
+    assert limits.batch_requests == 4
+    now += current.wait()
+    assert await current.round_if_due() is True
+    assert limits.batch_requests == 5
+    await settings.change(store, {"BATCH_MAX_REQUESTS": 6})
+    assert await current.round_if_due() is False
+    current.bell.ring()
+    assert await current.round_if_due() is True
+    assert limits.batch_requests == 6
+
+
+async def test_a_look_that_was_asked_for_before_another_changes_nothing_after_it(store: Store) -> None:
+    limits, current = following(store)
+    assert current.take({"BATCH_MAX_REQUESTS": 5}, 2.0) is True
+    assert current.take({"BATCH_MAX_REQUESTS": 4}, 1.0) is False
+    assert limits.batch_requests == 5
+
+
+async def test_without_a_database_the_next_look_waits_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current_limits, "monotonic", lambda: 1_000.0)
+    _, current = following(store)
+    await store.close()
+    await current.round()
+    assert current.wait() == current_limits.REFRESH_EVERY
 
 
 async def test_what_a_process_was_started_with_stays(store: Store) -> None:
@@ -138,7 +194,7 @@ def collector_as_before() -> Iterator[None]:
 async def test_a_process_of_whatever_part_follows_a_change_while_it_runs(
     store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Part
 ) -> None:
-    monkeypatch.setattr("overnight.server.REFRESH_EVERY", 0.01)
+    monkeypatch.setattr("overnight.current_limits.REFRESH_EVERY", 0.01)
     monkeypatch.setenv("BATCH_RETENTION_DAYS", "3")
     nobody = Upstream("http://127.0.0.1:9/v1")
     chosen = Settings(tmp_path, port=0, database_url=store_url, upstreams=(nobody,), parts=frozenset({part}))
@@ -148,3 +204,22 @@ async def test_a_process_of_whatever_part_follows_a_change_while_it_runs(
         async with asyncio.timeout(30):
             while chosen.limits.line_bytes != 9 * KIB:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("collector_as_before")
+@pytest.mark.parametrize("part", list(Part))
+async def test_its_heartbeats_tell_a_process_of_a_change_that_it_does_not_hear_of(
+    store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Part
+) -> None:
+    monkeypatch.setattr("overnight.current_limits.REFRESH_EVERY", 3_600)
+    monkeypatch.setattr("overnight.server.SETTINGS", "nobody_says_this")
+    monkeypatch.setattr("overnight.server.BEAT_EVERY", 0.01)
+    monkeypatch.setattr("overnight.worker.worker.BEAT_EVERY", 0.01)
+    nobody = Upstream("http://127.0.0.1:9/v1")
+    chosen = Settings(tmp_path, port=0, database_url=store_url, upstreams=(nobody,), parts=frozenset({part}))
+    async with running(chosen) as server, asyncio.timeout(30):
+        rung = server.running.rings
+        await settings.change(store, {"BATCH_MAX_LINE_KB": 9})
+        while chosen.limits.line_bytes != 9 * KIB:
+            await asyncio.sleep(0.01)
+        assert server.running.rings > rung

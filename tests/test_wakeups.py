@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from overnight import current_limits
 from overnight import server as composition
 from overnight.server import running
 from overnight.settings import Part, Settings
@@ -17,7 +18,8 @@ from overnight.store.pool import Store
 async def test_a_process_hears_that_a_setting_was_changed_elsewhere(
     store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(composition, "REFRESH_EVERY", 3_600)
+    monkeypatch.setattr(current_limits, "REFRESH_EVERY", 3_600)
+    monkeypatch.setattr(composition, "BEAT_EVERY", 3_600)
     settings = Settings(tmp_path, port=0, database_url=store_url, parts=frozenset({Part.API}))
     async with running(settings) as server, asyncio.timeout(20):
         # What is said before it listens is seen by its first look.

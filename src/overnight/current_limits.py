@@ -11,12 +11,15 @@ from overnight.domain import events, settings_table
 from overnight.domain.errors import BadRequest, Unusable
 from overnight.domain.limits import GIB, Limits
 from overnight.domain.settings_table import TABLE
+from overnight.loops import Bell
+from overnight.monotonic import monotonic
 from overnight.store import settings
 from overnight.store.pool import LOST, Store
 
-REFRESH_EVERY = 1.0
-"""Seconds between two looks where nothing rings: with a round of the worker after it a change has its effect everywhere
-within two seconds."""
+REFRESH_EVERY = 1.75
+"""Seconds after a look until the next one where nothing rings and no heartbeat tells. What changes rings the worker, so
+that it has its effect everywhere within two seconds."""
+LEAST_WAIT = 0.05
 LEAST_FREE_BYTES = GIB
 LEAST_FREE_SHARE = 0.05
 
@@ -30,6 +33,10 @@ class CurrentLimits:
         self._slots = limits.slots
         self._disk_is_low = disk_is_low
         self._was_low = False
+        self._looked_at = self._asked = float("-inf")
+        self.bell = Bell()
+        """A setting may have been changed."""
+        self._heard = 0
 
     @property
     def is_disk_low(self) -> bool:
@@ -52,11 +59,42 @@ class CurrentLimits:
 
     async def round(self) -> bool:
         """Look at the settings and at the disk; says whether anything is other than before."""
-        before = copy.copy(self._limits)
+        asked = self._looked_at = monotonic()
+        self._heard = self.bell.rings
         try:
-            settings_table.apply(self._limits, settings_table.in_force(await settings.read(self._store)))
+            return self.take(await settings.read(self._store), asked)
         except LOST:
-            pass  # what was known holds on; whoever needs the database tells that it is gone
+            # What was known holds on; whoever needs the database tells that it is gone.
+            return self._follow(None)
+
+    async def round_if_due(self) -> bool:
+        """`round`, where the bell rang or no heartbeat told of the settings lately."""
+        if self.bell.rings == self._heard and self._due_in() > 0:
+            return False
+        return await self.round()
+
+    def wait(self) -> float:
+        """Seconds to wait for the next look."""
+        return max(LEAST_WAIT, self._due_in())
+
+    def take(self, stored: Mapping[str, object], asked: float) -> bool:
+        """Follow what was set, as a look says that was asked for at a moment of the monotonic clock; see `round`.
+
+        One that was asked for before the last one is passed over: it may not know yet what that one knew.
+        """
+        if asked < self._asked:
+            return False
+        self._asked = asked
+        self._looked_at = max(self._looked_at, asked)
+        return self._follow(stored)
+
+    def _due_in(self) -> float:
+        return self._looked_at + REFRESH_EVERY - monotonic()
+
+    def _follow(self, stored: Mapping[str, object] | None) -> bool:
+        before = copy.copy(self._limits)
+        if stored is not None:
+            settings_table.apply(self._limits, settings_table.in_force(stored))
         low = self._disk_is_low()
         if low != self._was_low:
             events.tell("disk_low" if low else "disk_has_room")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
 from overnight.catalog.from_settings import engines_of, routes_of
 from overnight.catalog.routes import TEND_EVERY, Routes
-from overnight.current_limits import REFRESH_EVERY, CurrentLimits, disk_is_low
+from overnight.current_limits import CurrentLimits, disk_is_low
 from overnight.database import neighbours_of, opened_store
 from overnight.domain import events
 from overnight.domain.errors import Unusable
@@ -75,8 +75,8 @@ class Server:
         """There may be something new to run or to stop."""
         self.tidying = Bell()
         """There may be something new to check, seal or write out."""
-        self.configuring = Bell()  # a setting may have been changed
-        self.listener = Listener(store, {WORK: self.running, TIDY: self.tidying, SETTINGS: self.configuring})
+        self.listener = Listener(store, {WORK: self.running, TIDY: self.tidying, SETTINGS: limits.bell})
+        life.on_settings = self._take_settings
         self.engines = engines
         self.worker: Worker | None = None
         self.follow: Round | None = None
@@ -97,6 +97,11 @@ class Server:
         if cause == SERVER_UNREACHABLE:
             return f"{', '.join(route.name for route in self.routes)} cannot be reached or fails"
         return None if cause is None else SAYS[cause]
+
+    def _take_settings(self, stored: Mapping[str, object], asked: float) -> None:
+        """A heartbeat told what was set."""
+        if self.limits.take(stored, asked):
+            self.running.ring()
 
     async def failed(self) -> None:
         """Wait for ever, or until a local engine turns out to be unable to start: then raise Unusable."""
@@ -210,8 +215,9 @@ def _telling(one: Round, bell: Bell) -> Round:
 def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """What runs in this process beside answering calls: the worker and the rounds of upkeep, each by its name."""
     settings = server.settings
-    look = _telling(server.limits.round, server.running)
-    yield "limits", repeat("limits", look, every=REFRESH_EVERY, bell=server.configuring)
+    limits = server.limits
+    look = _telling(limits.round_if_due, server.running)
+    yield "limits", repeat("limits", look, every=limits.wait, bell=limits.bell)
     yield "listen", server.listener.run()
     if Part.WORKER in settings.parts:
         server.worker = Worker(

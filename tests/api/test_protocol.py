@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import json
 
+import pytest
+
+from overnight.api import protocol
 from overnight.api.protocol import LONGEST_HEAD
 from tests.api.conftest import ServedApp
 
@@ -57,3 +60,13 @@ async def test_long_bodies_are_not_taken_for_long_heads(served_app: ServedApp) -
     for _ in range(3):
         response = await served_app.http.post("/v1/batches", content=b" " * 1_000_000)
         assert response.status_code == 415
+
+
+async def test_every_answer_says_when_it_was_made(served_app: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    for second, shown in (
+        (1_700_000_000, "Tue, 14 Nov 2023 22:13:20 GMT"),
+        (1_700_000_001, "Tue, 14 Nov 2023 22:13:21 GMT"),
+    ):
+        monkeypatch.setattr(protocol, "now", lambda second=second: second + 0.9)
+        response = await served_app.http.get("/v1/models")
+        assert response.headers.get_list("date") == [shown]

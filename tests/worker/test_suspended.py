@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import overnight
-from overnight.store.life import CUT_OFF_AFTER, Life
+from overnight.store.life import CUT_OFF_AFTER, MAY_START_WITHIN, Life
 from overnight.store.pool import Store
+from overnight.worker import worker
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo
 from tests.worker.rig import add_batch, request, results, rigged
 from tests.worker.turned_clock import pass_time
@@ -61,3 +62,7 @@ def test_all_moments_that_a_worker_compares_are_of_one_clock() -> None:
         path.name for path in modules if re.search(r"from time import .*monotonic|time\.monotonic", path.read_text())
     ]
     assert (len(modules) > 30, others) == (True, [])
+
+
+def test_whoever_ran_nothing_at_its_last_look_is_looked_at_again_before_others_go_on_with_what_it_started() -> None:
+    assert MAY_START_WITHIN + worker.IDLE_CUT_OFF_EVERY < CUT_OFF_AFTER

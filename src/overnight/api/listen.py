@@ -49,13 +49,28 @@ async def listening(app: Any, host: str, port: int) -> AsyncIterator[str]:
     try:
         yield f"http://{shown}:{bound.getsockname()[1]}"
     finally:
-        http.should_exit = True
+        http.stop()
         await task
         bound.close()
 
 
 class _Http(uvicorn.Server):
-    """uvicorn without its signal handlers: the process decides itself when to stop."""
+    """uvicorn without its signal handlers: the process decides itself when to stop.
+
+    It waits to be told so, where uvicorn's own looks ten times a second; what else those looks do, `Protocol` does.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no more calls, and end once those under way have ended."""
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        await self._told.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

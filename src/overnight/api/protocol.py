@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import time
+from email.utils import formatdate
+from functools import lru_cache
+from time import time as now
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -27,6 +29,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self.server_state.default_headers = _dated(int(now()))
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -40,7 +43,7 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or too much of it, and close: where the next call begins cannot be known."""
-        request_id = ids.show(ids.REQUEST, ids.new(time.time_ns() // 1_000_000))
+        request_id = ids.show(ids.REQUEST, ids.new(int(now() * 1_000)))
         shown = errors.show(BadRequest(f"{msg} Check the address and the headers that were sent."))
         head = (
             "HTTP/1.1 400 Bad Request\r\n"
@@ -51,3 +54,9 @@ class Protocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode("ascii") + shown.body)
         self.transport.close()
+
+
+@lru_cache(1)
+def _dated(second: int) -> list[tuple[bytes, bytes]]:
+    """The headers that every answer has, for a second of Unix time (RFC 9110, section 6.6.1)."""
+    return [(b"date", formatdate(second, usegmt=True).encode("ascii"))]

@@ -76,6 +76,8 @@ class Life:
         """What the others told of theirs, up to the last heartbeat."""
         self.capped: Callable[[], bool] = lambda: False
         """Whether models have a cap, so that nothing of them starts here without a grant."""
+        self.on_settings: Callable[[dict[str, object], float], None] = lambda _settings, _asked: None
+        """Hears with each heartbeat what was set, as `settings.read` gives it, and when the heartbeat was sent."""
         self.began_capped = False
         """Whether others were told so at the beginning of this life."""
 
@@ -133,6 +135,7 @@ class Life:
         elif no == self.no:
             self._confirmed = sent
             self.idle_elsewhere = row["idle_elsewhere"] or {}
+            self.on_settings(row["settings"] or {}, sent)
         return False
 
     async def reborn(self, old: int) -> None:

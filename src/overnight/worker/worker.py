@@ -37,6 +37,8 @@ IDLE_LOOK_EVERY = 1.0
 BEAT_WITHIN = 5.0
 CUT_OFF_EVERY = 0.25
 """Seconds between two looks whether others may take this worker for dead."""
+IDLE_CUT_OFF_EVERY = 2.0
+"""The same while nothing runs: surely less than from the oldest heartbeat by which something starts to that moment."""
 STORE_WITHIN = 5.0
 """Seconds after the grace in which a stopping worker stores its answers; more are needed only without a database."""
 
@@ -136,7 +138,7 @@ class Worker:
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
                 group.create_task(repeat("signals", self._routes.watch, every=WATCH_EVERY))
                 group.create_task(repeat("work", self.round, every=self._look_every, bell=self.bell))
-                group.create_task(repeat("cut off", self.give_up_if_cut_off, every=CUT_OFF_EVERY))
+                group.create_task(repeat("cut off", self.give_up_if_cut_off, every=self._cut_off_every))
                 group.create_task(self._listen())
         finally:
             await self.close()
@@ -262,6 +264,9 @@ class Worker:
             self._timer = None
         if waits:
             self._timer = asyncio.get_running_loop().call_later(max(min(waits), 0.0), self.bell.ring)
+
+    def _cut_off_every(self) -> float:
+        return CUT_OFF_EVERY if self._held.running else IDLE_CUT_OFF_EVERY
 
     def _look_every(self) -> float:
         return IDLE_LOOK_EVERY if self.is_idle else LOOK_EVERY

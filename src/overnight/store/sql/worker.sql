@@ -18,6 +18,7 @@ FOR SHARE;
 -- name: beat_if_alive
 -- No row back: this worker was declared dead. Of its batches that start nothing more here some may only be paused.
 -- What slots the others have free and nothing to lease for comes back; one whose heartbeat is older starts nothing.
+-- The settings come with it, as `list_settings` gives them, so that nobody has to ask for them by themselves.
 UPDATE beat b
 SET at = now(), running = :running, idle = :idle, ending = (
     SELECT coalesce(sum(r.running), 0)
@@ -38,7 +39,9 @@ RETURNING b.at, (
         GROUP BY e.key
         LIMIT 1000
     ) AS i
-) AS idle_elsewhere;
+) AS idle_elsewhere, (
+    SELECT jsonb_object_agg(s.name, s.value) FROM (SELECT name, value FROM setting ORDER BY name LIMIT 1000) s
+) AS settings;
 
 -- name: find_stale_workers
 -- Living workers whose heartbeat is older than it may be. No heartbeat could be written while the server was down:
