@@ -387,6 +387,25 @@ async def test_sizes_kinds_and_methods_are_refused_in_the_usual_shape(front: Fro
     assert len(behind.bodies) == 1
 
 
+@pytest.mark.parametrize("path", [CHAT, f"{CHAT}/", f"/{CHAT}", CHAT.replace("chat", "ch%61t")])
+async def test_however_the_address_is_spelled_the_answer_is_the_same_and_counted_alike(front: Front, path: str) -> None:
+    count = 'overnight_api_seconds_count{method="POST",route="/v1/chat/completions",status="%d"}'
+    behind = await front(answer)
+
+    async def counted(status: int) -> float:
+        lines = (await behind.http.get("/metrics")).text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(count % status))
+
+    answered, refused = await counted(200), await counted(400)
+    url = behind.app.url + path
+    response = await behind.http.post(url, json=ASKED)
+    assert (response.status_code, response.content) == (200, ANSWER)
+    response = await behind.http.post(url, json=ASKED | {"model": 1})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "model")
+    assert response.headers["x-request-id"].startswith("req_")
+    assert (await counted(200), await counted(400)) == (answered + 1, refused + 1)
+
+
 async def test_models_that_cannot_be_reached_are_told_apart(front: Front) -> None:
     loading = Switch("http://127.0.0.1:9/v1")
     behind = await front(more=(loading,))

@@ -32,6 +32,13 @@ async def rest(exchange: Exchange) -> bytes:
     return found
 
 
+async def told(ends: Ends, count: int) -> None:
+    """Wait until so many ends were told."""
+    async with asyncio.timeout(10):
+        while len(ends) < count:
+            await asyncio.sleep(0)
+
+
 async def test_head_and_parts_come_before_the_end(serve: Serve, stack: AsyncExitStack) -> None:
     go_on = asyncio.Event()
 
@@ -55,6 +62,8 @@ async def test_head_and_parts_come_before_the_end(serve: Serve, stack: AsyncExit
     assert ends == []
     go_on.set()
     assert await rest(exchange) == b"two"
+    assert exchange.is_whole
+    await told(ends, 1)
     assert [type(end) for end in ends] == [Reply]
 
 
@@ -77,8 +86,26 @@ async def test_a_reader_that_waits_pauses_the_server_and_the_connection_is_used_
         await asyncio.sleep(0.05)
         assert exchange._size < size / 2
         assert len(await rest(exchange)) == size
+    await told(ends, 3)
     assert len(ends) == 3
     assert server.accepted == 1
+
+
+async def test_who_waits_for_a_reply_has_it_before_its_end_is_told(serve: Serve, stack: AsyncExitStack) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.read()
+        await peer.answer(b"all of it")
+
+    order: list[str] = []
+    pool = pool_to(await serve(script), stack)
+    exchange = Exchange(pool, "/completions", b"{}", 10.0, lambda _: order.append("told"))
+    assert isinstance(await exchange.begin(), Head)
+    assert (await exchange.next(), exchange.is_whole) == (b"all of it", True)
+    order.append("taken")
+    async with asyncio.timeout(10):
+        while len(order) < 2:
+            await asyncio.sleep(0)
+    assert order == ["taken", "told"]
 
 
 @pytest.mark.parametrize(

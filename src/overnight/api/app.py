@@ -44,7 +44,7 @@ def create_app(deps: Deps) -> App:
         # Handlers count bodies themselves: each has its own limit, and says it.
         request_max_body_size=None,
     )
-    return Edge(app, deps.hosts, deps.stalled_seconds)
+    return Edge(app, deps.hosts, deps.stalled_seconds, interactive.fronts(deps))
 
 
 @cache

@@ -35,6 +35,8 @@ async def listening(app: Any, host: str, port: int) -> AsyncIterator[str]:
         app,
         http=Protocol,
         ws="none",
+        # Nobody asks who the caller behind a proxy is.
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from litestar.exceptions import LitestarException
@@ -19,6 +20,9 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+
+BODY_IS_WHOLE = "body_is_whole"
+"""Said by `protocol`, in a call's `state`, of a body that has come and needs no waiting for."""
 
 _GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -41,14 +45,19 @@ _TOOK = Histogram(
 class Edge:
     """Wraps the application: the first to see a call and the last to see its answer."""
 
-    def __init__(self, app: App, hosts: Iterable[str], stalled_seconds: float) -> None:
+    def __init__(
+        self, app: App, hosts: Iterable[str], stalled_seconds: float, fronts: Mapping[str, App] | None = None
+    ) -> None:
+        """`fronts` are called instead of it for a POST to their paths."""
         self._app = app
+        self._fronts = fronts or {}
         self._hosts = frozenset(hosts)
         self._stalled = stalled_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await _Call(scope, receive, send, self._stalled).run(self._app, self._hosts)
+            front = self._fronts.get(scope["path"]) if scope["method"] == "POST" else None
+            await _Call(scope, receive, send, self._stalled).run(front or self._app, self._hosts)
         elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         else:
@@ -79,11 +88,11 @@ class _Call:
             await self._fail(e)
         finally:
             route = scope.get("path_template") or "none"
-            _TOOK.labels(scope["method"], route, self._status).observe(time.perf_counter() - began)
+            _took(scope["method"], route, self._status).observe(time.perf_counter() - began)
 
     async def receive(self) -> Message:
         """Hand the next piece of the body on; one that does not come in time ends the call as if its caller left."""
-        if self._body_ended:
+        if self._body_ended or self._scope["state"].get(BODY_IS_WHOLE):
             return await self._receive()
         try:
             async with asyncio.timeout(self._stalled_seconds):
@@ -113,6 +122,11 @@ class _Call:
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": shown.status, "headers": raw})
         await self.send({"type": "http.response.body", "body": shown.body, "more_body": False})
+
+
+@lru_cache(1_024)
+def _took(method: str, route: str, status: int) -> Histogram:
+    return _TOOK.labels(method, route, status)
 
 
 def _id_of(scope: Scope) -> str:

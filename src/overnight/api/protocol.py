@@ -9,6 +9,7 @@ from time import time as now
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from overnight.api import errors
+from overnight.api.middleware import BODY_IS_WHOLE
 from overnight.domain import ids
 from overnight.domain.errors import BadRequest
 
@@ -31,6 +32,10 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         self.server_state.default_headers = _dated(int(now()))
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self.scope["state"][BODY_IS_WHOLE] = True
+        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and give up on a head that does not end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from overnight.catalog.load import Load
 from overnight.catalog.route import Route
@@ -18,6 +19,10 @@ WATCH_EVERY = 1.5
 """Seconds between two looks at how busy their servers say they are, while requests run there."""
 
 
+_Offered: TypeAlias = tuple[tuple[Offer, ...], str | None]
+"""The offers of one route, and why it starts nothing now."""
+
+
 class Routes:
     """The routes that a process reaches models by. Where it has a worker, they are told to everybody, as `served`."""
 
@@ -25,6 +30,7 @@ class Routes:
         self._routes = list(routes)
         self._runs_batches = runs_batches
         self.load = Load()
+        self._offered: tuple[tuple[_Offered, ...], tuple[Offer, ...]] = ((), ())
         self._told: tuple[int, tuple[Offer, ...]] | None = None
         self._elsewhere: frozenset[str] = frozenset()
         self.on_change: list[Callable[[], None]] = []
@@ -45,14 +51,11 @@ class Routes:
 
         It is blocked where all that offer it are, and lacks what any of them does: a request may go to each.
         """
-        found: dict[str, Offer] = {}
-        for route in self._routes:
-            blocked = self.all_blocked() or route.blocked
-            for offer in route.offers:
-                known = found.get(offer.model, replace(offer, blocked=blocked))
-                lacks = tuple(sorted({*known.lacks, *offer.lacks}))
-                found[offer.model] = replace(known, blocked=known.blocked and blocked, lacks=lacks)
-        return tuple(found[model] for model in sorted(found))
+        # Each interactive request asks, and hardly ever is it other than before.
+        now = tuple([(route.offers, self.all_blocked() or route.blocked) for route in self._routes])
+        if now != self._offered[0]:
+            self._offered = (now, _merged(now))
+        return self._offered[1]
 
     def models_of_others(self, route: Route) -> tuple[str, ...]:
         """Models that somebody lists, so that a route which takes any name leaves them alone."""
@@ -89,3 +92,13 @@ class Routes:
     def _tell_change(self) -> None:
         for hear in self.on_change:
             hear()
+
+
+def _merged(offered: Sequence[_Offered]) -> tuple[Offer, ...]:
+    found: dict[str, Offer] = {}
+    for offers, blocked in offered:
+        for offer in offers:
+            known = found.get(offer.model, replace(offer, blocked=blocked))
+            lacks = tuple(sorted({*known.lacks, *offer.lacks}))
+            found[offer.model] = replace(known, blocked=known.blocked and blocked, lacks=lacks)
+    return tuple(found[model] for model in sorted(found))

@@ -58,6 +58,11 @@ class Asking:
         assert self._exchange is not None
         return await self._exchange.next()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last piece was the last of the reply's body, which is known no later than with the next."""
+        return self._exchange is not None and self._exchange.is_whole
+
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         self._given_up = True

@@ -45,8 +45,9 @@ class StreamPool(Pool):
 class Exchange:
     """One call and its reply, taken piece by piece by one task.
 
-    `on_end` is called exactly once, however the call ends, and must not raise. Until then the call uses a connection
-    of the server: whoever does not want the rest has to `cancel`.
+    `on_end` is called exactly once, however the call ends, and must not raise: at once where it came to nothing, and
+    after a whole reply when that can have been handed on. Until then the call uses a connection of the server: whoever
+    does not want the rest has to `cancel`.
     """
 
     def __init__(
@@ -88,6 +89,11 @@ class Exchange:
             raise CutError(self._came)
         return b""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the reply came and was taken."""
+        return not self._parts and isinstance(self._came, Reply)
+
     def cancel(self) -> None:
         """Give the call up: the server sees its connection close. One that has ended stays as it is."""
         self._pool.cancel(self._call)
@@ -110,7 +116,12 @@ class Exchange:
     def _end(self, _: Call, came: Reply | Broken) -> None:
         self._came = came
         self._wake()
-        self._on_end(came)
+        if isinstance(came, Reply):
+            # Who waits for the reply goes first: the loop's next turn hands the last of it on, the one after it counts.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._on_end, came)
+        else:
+            self._on_end(came)
 
     def _set_paused(self, is_paused: bool) -> None:
         connection = self._call.connection
