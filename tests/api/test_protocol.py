@@ -70,3 +70,48 @@ async def test_every_answer_says_when_it_was_made(served_app: ServedApp, monkeyp
         monkeypatch.setattr(protocol, "now", lambda second=second: second + 0.9)
         response = await served_app.http.get("/v1/models")
         assert response.headers.get_list("date") == [shown]
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written, and a full stop where it is closed."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return b"." in self.written
+
+    def close(self) -> None:
+        self.written.append(b".")
+
+
+async def test_a_head_goes_out_with_the_first_piece_or_with_the_end_of_the_turn() -> None:
+    wire = Wire()
+    answer = protocol.Joined(wire)
+    answer.write(b"head ")
+    answer.write(b"one ")
+    answer.write(b"two")
+    assert wire.written == [b"head one ", b"two"]
+    answer = protocol.Joined(wire)
+    answer.write(b"head ")
+    assert wire.written[2:] == []
+    await asyncio.sleep(0)
+    assert wire.written[2:] == [b"head "]
+    answer.write(b"one")
+    assert wire.written[3:] == [b"one"]
+
+
+async def test_a_head_goes_out_before_a_connection_is_closed_and_never_after_it() -> None:
+    wire = Wire()
+    answer = protocol.Joined(wire)
+    answer.write(b"head")
+    answer.close()
+    assert (wire.written, answer.is_closing()) == ([b"head", b"."], True)
+    wire = Wire()
+    protocol.Joined(wire).write(b"head")
+    wire.close()
+    await asyncio.sleep(0)
+    assert wire.written == [b"."]

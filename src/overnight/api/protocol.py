@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from email.utils import formatdate
 from functools import lru_cache
 from time import time as now
+from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -31,7 +33,10 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self.server_state.default_headers = _dated(int(now()))
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not None and self.cycle is not before:
+            self.cycle.transport = cast("asyncio.Transport", Joined(self.cycle.transport))
 
     def on_message_complete(self) -> None:
         self.scope["state"][BODY_IS_WHOLE] = True
@@ -59,6 +64,43 @@ class Protocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode("ascii") + shown.body)
         self.transport.close()
+
+
+class Joined:
+    """What one answer is written to: its head goes out with the first piece of its body, where both come in one turn.
+
+    Written by itself it would wake the caller, who can do nothing with it, and cost as much as the piece.
+    """
+
+    __slots__ = ("_held", "_transport", "_was_held")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held = b""
+        self._was_held = False
+
+    def write(self, data: bytes) -> None:
+        """Write at once, but for what is written first: that waits for the second, and no longer than this turn."""
+        if not self._was_held:
+            self._was_held = True
+            self._held = data
+            asyncio.get_running_loop().call_soon(self._let_go)
+            return
+        held, self._held = self._held, b""
+        self._transport.write(held + data if held else data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing written goes out any more."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close once all that was written is out."""
+        self._let_go()
+        self._transport.close()
+
+    def _let_go(self) -> None:
+        if self._held and not self._transport.is_closing():
+            self.write(b"")
 
 
 @lru_cache(1)
