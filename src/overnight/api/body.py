@@ -25,14 +25,11 @@ class Arriving(Protocol):
 
 async def pieces(request: Arriving) -> AsyncIterator[bytes]:
     """Yield the body as it comes, in pieces that are not empty. Raises Interrupted where the caller goes away."""
-    while True:
-        message = await request.receive()
-        if message["type"] != "http.request":
-            raise Interrupted("The connection ended before the whole body had come.")
-        if message.get("body"):
-            yield message["body"]
-        if not message.get("more_body"):
-            return
+    has_more = True
+    while has_more:
+        piece, has_more = await _next(request)
+        if piece:
+            yield piece
 
 
 def announced(request: Arriving) -> int | None:
@@ -60,12 +57,24 @@ async def read_json(request: Arriving, most: int) -> bytes:
     size = announced(request)
     if size is not None and size > most:
         raise _too_large(size, most)
-    body = bytearray()
-    async for piece in pieces(request):
+    piece, has_more = await _next(request)
+    if len(piece) <= most and not has_more:
+        return piece
+    body = bytearray(piece)
+    while has_more and len(body) <= most:
+        piece, has_more = await _next(request)
         body += piece
-        if len(body) > most:
-            raise _too_large(len(body), most)
+    if len(body) > most:
+        raise _too_large(len(body), most)
     return bytes(body)
+
+
+async def _next(request: Arriving) -> tuple[bytes, bool]:
+    """The next piece, and whether more comes after it."""
+    message = await request.receive()
+    if message["type"] != "http.request":
+        raise Interrupted("The connection ended before the whole body had come.")
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _header(request: Arriving, name: bytes, default: str = "") -> str:
