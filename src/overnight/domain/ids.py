@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from functools import lru_cache
 from uuid import UUID
 
 FILE = "file-"
@@ -50,7 +51,12 @@ def read(prefix: str, text: str) -> UUID | None:
 
 def of_request(batch: UUID, line: int) -> str:
     """The id of a batch's request: 24 digits of the batch, then its line in 8."""
-    return f"{REQUEST_IN_BATCH}{batch.int >> 32:024x}{line:08x}"
+    return f"{_of_batch(batch.int)}{line:08x}"
+
+
+@lru_cache(256)
+def _of_batch(batch: int) -> str:
+    return f"{REQUEST_IN_BATCH}{batch >> 32:024x}"
 
 
 def line_of(batch: UUID, text: str) -> int | None:

@@ -261,6 +261,7 @@ class Connection(asyncio.Protocol):
 
     def _make_reply(self) -> Reply | Broken:
         headers = self._headers
+        retry_after, content_type = headers.get(b"retry-after"), headers.get(b"content-type")
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         encoding = headers.get(b"content-encoding")
@@ -276,14 +277,10 @@ class Connection(asyncio.Protocol):
         return Reply(
             status=self._parser.get_status_code(),
             body=body,
-            retry_after=_text(headers.get(b"retry-after")),
-            content_type=_text(headers.get(b"content-type")),
+            retry_after=None if retry_after is None else retry_after.decode("latin-1"),
+            content_type=None if content_type is None else content_type.decode("latin-1"),
             seconds=monotonic() - self._started,
         )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("latin-1")
 
 
 def _notice_dead_peers(plain: socket.socket) -> None:

@@ -40,14 +40,19 @@ class Idle:
         have been processed for all we know (RFC 9110, section 9.2.2), and a model call is not free.
         """
         most = min(most, _MOST_ASKED)
-        asked: dict[int, Connection] = {}
-        while self._connections and not asked:
+        idle = self._connections
+        found: list[Connection] = []
+        while idle and not found:
             poll = select.poll()
-            while self._connections and len(asked) < most:
-                connection = self._connections.popitem()[0]
+            while idle and len(found) < most:
+                connection = idle.popitem()[0]
                 if connection.close_unless_fresh(now):
-                    asked[connection.number] = connection
+                    found.append(connection)
                     poll.register(connection.number, select.POLLIN)
-            for number, _ in poll.poll(0):
-                asked.pop(number).close()
-        return list(asked.values())
+            gone = {number for number, _ in poll.poll(0)}
+            if gone:
+                for connection in found:
+                    if connection.number in gone:
+                        connection.close()
+                found = [connection for connection in found if connection.number not in gone]
+        return found
