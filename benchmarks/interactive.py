@@ -20,6 +20,7 @@ import asyncpg
 from benchmarks import choice, dispatch, house
 from benchmarks.budgets import note
 from benchmarks.mock import Mock
+from benchmarks.relay import Relay
 from overnight.api.app import Deps, create_app
 from overnight.api.listen import listening
 from overnight.catalog.routes import Routes
@@ -166,6 +167,8 @@ async def run(case: Case, dsn: str, mock: Mock, slow: Mock, seconds: float) -> N
         while worker.running < 0.9 * case.in_flight:
             await asyncio.sleep(0.1)
         direct = await measure(mock.port, seconds / 2)
+        with Relay(mock.port) as relay:
+            relayed = await measure(relay.port, seconds / 2)
         late: list[float] = []
         watching = asyncio.create_task(lag(late))
         before = resource.getrusage(resource.RUSAGE_SELF)
@@ -177,6 +180,7 @@ async def run(case: Case, dsn: str, mock: Mock, slow: Mock, seconds: float) -> N
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     of_calls = [f"{seen[part] - direct[part]:.2f}" for part in ("p50", "p99")]
     shown = [f"{value:.1f}" for value in (direct["p50"], direct["p99"], seen["p50"], seen["p99"])]
+    shown.insert(2, f"{relayed['p50'] - direct['p50']:.2f}")
     of_process = [f"{cpu / seen['count'] * 1e6:,.0f}", f"{late[int(len(late) * 0.99)]:.1f}", f"{late[-1]:.1f}"]
     budget = note("interactive", seen["p50"] - direct["p50"])
     print("|", " | ".join([case.says, f"{beside:,}", *shown, *of_calls, *of_process, budget]), "|", flush=True)
@@ -193,9 +197,9 @@ async def table(folder: Path, seconds: float) -> None:
     """Print the table."""
     print(
         f"Replies after {DELAY_MS} ms, {CALLERS} callers, each with pauses of up to {PAUSE * 1_000:g} ms.\n\n"
-        "| beside | in flight | direct p50, ms | direct p99 | p50 | p99 | over it p50 | p99 "
+        "| beside | in flight | direct p50, ms | direct p99 | a bare relay over it | p50 | p99 | over it p50 | p99 "
         "| CPU of the process a call, µs | loop late p99, ms | most | budget |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         flush=True,
     )
     async with await ensure(folder, settings=dispatch.SETTINGS) as database:
