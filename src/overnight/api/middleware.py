@@ -133,7 +133,7 @@ def _id_of(scope: Scope) -> str:
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
     if _GIVEN_ID.fullmatch(given):
         return given.decode("ascii")
-    return ids.show(ids.REQUEST, ids.new(time.time_ns() // 1_000_000))
+    return ids.new_text(ids.REQUEST, time.time_ns() // 1_000_000)
 
 
 def _cause(error: BaseException) -> Exception:

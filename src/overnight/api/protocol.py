@@ -53,7 +53,7 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or too much of it, and close: where the next call begins cannot be known."""
-        request_id = ids.show(ids.REQUEST, ids.new(int(now() * 1_000)))
+        request_id = ids.new_text(ids.REQUEST, int(now() * 1_000))
         shown = errors.show(BadRequest(f"{msg} Check the address and the headers that were sent."))
         head = (
             "HTTP/1.1 400 Bad Request\r\n"
