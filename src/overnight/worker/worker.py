@@ -35,10 +35,9 @@ LOOK_EVERY = 0.25
 IDLE_LOOK_EVERY = 1.0
 """The same while nothing is held."""
 BEAT_WITHIN = 5.0
-CUT_OFF_EVERY = 0.25
-"""Seconds between two looks whether others may take this worker for dead."""
-IDLE_CUT_OFF_EVERY = 2.0
-"""The same while nothing runs: surely less than from the oldest heartbeat by which something starts to that moment."""
+CUT_OFF_EVERY, IDLE_CUT_OFF_EVERY = 0.25, 2.0
+"""Seconds between two looks whether others may take this worker for dead, and between two while nothing runs. These
+are surely less than the time from a heartbeat so old that nothing starts by it to that moment."""
 STORE_WITHIN = 5.0
 """Seconds after the grace in which a stopping worker stores its answers; more are needed only without a database."""
 
