@@ -27,7 +27,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def capped(cap: int | None) -> Limits:
-    return Limits(per_model=cap, request_seconds=10.0)
+    return Limits(per_model=cap, request_seconds=60.0)
 
 
 def set_cap(limits: Limits, cap: int | None) -> None:
@@ -37,9 +37,10 @@ def set_cap(limits: Limits, cap: int | None) -> None:
 
 async def until(is_so: Callable[[], bool], *rigs: Rig) -> None:
     """Let workers work side by side until something is so."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not is_so():
             for rig in rigs:
+                await rig.keep_alive()
                 await rig.worker.round()
             await asyncio.sleep(0.002)
 
@@ -49,6 +50,7 @@ async def rounds(*rigs: Rig, count: int = 6) -> None:
     for _ in range(count):
         await asyncio.sleep(0.025)
         for rig in rigs:
+            await rig.keep_alive()
             rig.worker.wake()
             await rig.worker.round()
 
