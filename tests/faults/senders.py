@@ -36,20 +36,19 @@ class Senders:
         self._gave_up = {name: process.gave_up() for name, process in processes.items()}
         self._processes = processes
 
-    def life_of(self, send: Send) -> Life | None:
-        """The life in which a request was sent; None where its process had none."""
-        lives = [life for life in self._lives.get(send.pid, []) if life.began <= send.at + self.moment]
-        return lives[-1] if lives else None
+    def lives_of(self, send: Send) -> list[Life]:
+        """Those in which a request may have been sent, the likeliest first; none where its process had none."""
+        lives = [life for life in self._lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
+        surely = [at for at, life in enumerate(lives) if life.began < send.at - self.moment]
+        return lives[max(surely, default=0) :][::-1]
 
     def lost(self, send: Send, before: float) -> bool:
         """Whether the life in which a request was sent, or its call, ended after it was sent and before a moment."""
         cut_off = self._gave_up[send.process]["worker_cut_off"]
         if any(send.at - self.moment <= at <= before + self.moment for at in cut_off) or self.is_cut_short(send):
             return True
-        life = self.life_of(send)
-        if life is None or life.dead_at is None:
-            return False
-        return send.at <= life.dead_at + self.moment and life.dead_at <= before + self.moment
+        ends = [life.dead_at for life in self.lives_of(send) if life.dead_at is not None]
+        return any(send.at <= at + self.moment and at <= before + self.moment for at in ends)
 
     def is_dead(self, worker: int) -> bool:
         """Whether a life is over; one that nobody knows is not."""

@@ -116,7 +116,7 @@ def _needless(sends: list[Send], senders: Senders) -> Iterator[str]:
 def _given_up(sends: list[Send], senders: Senders) -> Iterator[str]:
     """Nobody alive and well leaves a request that its server works on, whether it is sent again or not."""
     for send in sends:
-        if senders.life_of(send) is None:
+        if not senders.lives_of(send):
             yield f"sent at {send.at:.3f} by a process that was no worker"
         if send.outcome is Outcome.GONE and not senders.had_reason_to_go(send):
             yield f"given up at {send.ended:.3f} without a reason"

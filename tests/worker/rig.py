@@ -16,10 +16,9 @@ from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain import ids
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
-from overnight.monotonic import monotonic
 from overnight.store import zstd
 from overnight.store.answers import ERROR, OUTPUT, stream
-from overnight.store.life import BEAT_EVERY, Life
+from overnight.store.life import Life
 from overnight.store.pool import Store
 from overnight.worker.worker import Worker
 from tests.scripted_upstream import Upstream
@@ -130,14 +129,8 @@ class Rig:
         """Let the worker work until something is so."""
         async with asyncio.timeout(60):
             while not is_so():
-                await self.keep_alive()
                 if not await self.worker.round() and not is_so():
                     await self.worker.bell.wait(0.02)
-
-    async def keep_alive(self) -> None:
-        """A heartbeat where a slow machine has made the last one old; not where the test has a clock of its own."""
-        if self.life._clock is monotonic and monotonic() - self.life._confirmed > BEAT_EVERY:
-            await self.worker.beat()
 
     async def finish(self) -> None:
         """Let the worker work until there is nothing left that it could run."""
@@ -163,12 +156,15 @@ async def rigged(
     *,
     limits: Limits | None = None,
     slots: int = 32,
-    clock: Callable[[], float] = monotonic,
+    clock: Callable[[], float] = lambda: 0.0,
     route: Route | None = None,
     only: int | None = None,
     begun: bool = True,
 ) -> AsyncIterator[Rig]:
-    """A worker that has told the deployment what it serves. It is dropped at the end as a killed one would be."""
+    """A worker that has told the deployment what it serves. It is dropped at the end as a killed one would be.
+
+    The clock by which it knows how old its heartbeat is stands still: it has one when the test says so.
+    """
     limits = limits or Limits(request_seconds=60.0)
     life = Life(store, slots, clock)
     life.capped = lambda: limits.per_model is not None

@@ -40,7 +40,6 @@ async def until(is_so: Callable[[], bool], *rigs: Rig) -> None:
     async with asyncio.timeout(60):
         while not is_so():
             for rig in rigs:
-                await rig.keep_alive()
                 await rig.worker.round()
             await asyncio.sleep(0.002)
 
@@ -50,7 +49,6 @@ async def rounds(*rigs: Rig, count: int = 6) -> None:
     for _ in range(count):
         await asyncio.sleep(0.025)
         for rig in rigs:
-            await rig.keep_alive()
             rig.worker.wake()
             await rig.worker.round()
 

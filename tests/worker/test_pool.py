@@ -43,7 +43,6 @@ async def answered(rig: Rig, store: Store, count: int) -> None:
     """Let a worker go on until so many answers are stored and its slots are full again."""
     async with asyncio.timeout(60):
         while await value(store, "SELECT count(*) FROM answer") < count or rig.worker.running < 4:
-            await rig.keep_alive()
             await rig.worker.round()
             await rig.worker.bell.wait(0.02)
 
