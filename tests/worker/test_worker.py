@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from overnight.domain import backoff
 from overnight.domain.limits import Limits
 from overnight.store.pool import Store
 from overnight.worker import start
@@ -265,12 +265,16 @@ async def test_a_longer_wait_that_the_server_asks_for_is_honoured(store: Store, 
     assert 59 < await value(store, "SELECT extract(epoch FROM again_at - at)::float FROM call") < 61
 
 
-async def test_a_request_fails_now_where_its_next_try_would_start_too_late(store: Store, upstream: Upstream) -> None:
+async def test_a_request_fails_now_where_its_next_try_would_start_too_late(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", backoff.LONGEST)
+
     async def broken(_: Asked) -> Say:
         return Say(500, failure("broken", "the disk is full"))
 
     upstream.script = broken
-    batch = await add_batch(store, [request("a")], window=timedelta(seconds=2))
+    batch = await add_batch(store, [request("a")], window=backoff.LONGEST / 3)
     async with rigged(store, upstream) as rig:
         await rig.until(lambda: bool(rig.committed))
     error = (await results(store, batch))["a"]["error"]
