@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from overnight.domain.concurrency import rule
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure, serving
 from tests.worker.rig import Rig, add_batch, names, request, rigged
@@ -82,7 +83,11 @@ async def test_a_refused_slot_is_not_filled_again(store: Store, upstream: Upstre
     assert upstream.most_in_flight <= 32
 
 
-async def test_a_server_that_refuses_everything_is_left_alone(store: Store, upstream: Upstream, rig: Rig) -> None:
+async def test_a_server_that_refuses_everything_is_left_alone(
+    store: Store, upstream: Upstream, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # For longer than a slow machine takes for the rounds, in which it may be tried again else.
+    monkeypatch.setattr(rule, "FIRST_PAUSE", rule.LONGEST_PAUSE)
     script = upstream.script = Refusing(upstream, 429, takes=0, together=8)
     await add_batch(store, [request(name) for name in sorted(names(MANY))])
     await rig.until(lambda: script.refused >= 8)
