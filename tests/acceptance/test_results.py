@@ -52,12 +52,13 @@ def test_results_are_there_while_the_batch_runs_and_the_same_at_its_end(service:
 
 
 def test_a_request_that_waits_to_be_retried_shows_its_last_error(service: Served, witness: Witness) -> None:
-    batch = service.submit([chat("never", "[status 503 after 60] shown")])
+    batch = service.submit([chat("never", "[status 503] shown")])
     deadline = time.monotonic() + 180
-    while not (rows := results(service, batch)) or rows[0]["error"] is None:
+    # While it is tried once more it runs; then it waits again.
+    while not (rows := results(service, batch)) or rows[0]["error"] is None or rows[0]["status"] != "queued":
         assert time.monotonic() < deadline, rows
         time.sleep(0.05)
-    assert (rows[0]["status"], rows[0]["attempts"]) == ("queued", 1)
+    assert rows[0]["attempts"] >= 1
     assert (rows[0]["error"]["code"], rows[0]["error"]["status"]) == ("service_unavailable", 503)
     call(service, "POST", f"{batch}/cancel")
     service.wait(batch)
