@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 # Most tests wait for processes that they start, so a few run side by side even where cores are few.
 JOBS ?= 3
+# Hundreds of processes are started, each of them sooner from compiled files; an empty value lets Python write them.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-vllm fuzz soak check format bench bench-engine bench-dataset clean

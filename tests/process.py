@@ -21,7 +21,7 @@ from overnight.store.cluster import DATABASE, USER
 from overnight.store.embedded import is_running
 from overnight.store.folder import PORT, Folder
 
-START_WITHIN = 60.0
+START_WITHIN = 180.0
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
@@ -70,7 +70,7 @@ class Served:
             time.sleep(0.05)
         raise AssertionError(f"overnight serve did not start:\n{self.log.read_text()[-3000:]}")
 
-    def stop(self, within: float = 30) -> int:
+    def stop(self, within: float = 180) -> int:
         """Tell it to stop, as an operator would, and return its exit code."""
         if self.process is None:
             return 0
@@ -87,7 +87,7 @@ class Served:
         """End it without a chance to tidy up."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         self.process = None
 
     def sql(self, statement: str, *given: Any) -> str:
@@ -105,7 +105,7 @@ class Served:
 
     def get(self, path: str) -> Any:
         """The JSON that a GET answers."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=60) as answer:
             return json.load(answer)
 
     def submit(self, lines: list[dict[str, Any]], endpoint: str = "/v1/chat/completions") -> str:
@@ -119,7 +119,7 @@ class Served:
             batch.raise_for_status()
             return str(batch.json()["id"])
 
-    def wait(self, batch: str, within: float = 90) -> dict[str, Any]:
+    def wait(self, batch: str, within: float = 180) -> dict[str, Any]:
         """Follow a batch until it has ended, as a client does that waits where it is told to come again (503)."""
         deadline = time.monotonic() + within
         last = ""

@@ -92,7 +92,7 @@ class Upstream:
 
     async def until_in_flight(self, count: int) -> None:
         """Wait until so many requests are in flight."""
-        async with asyncio.timeout(30), self.changed:
+        async with asyncio.timeout(60), self.changed:
             await self.changed.wait_for(lambda: self.in_flight >= count)
 
     async def settled(self) -> None:

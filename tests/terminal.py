@@ -157,12 +157,12 @@ class Terminal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._process.is_alive():
             self._process.kill()
-        self._process.join(10)
+        self._process.join(60)
         self._process.close()
         os.close(self._side)
         os.close(self._main)
 
-    def wait_for(self, is_so: Callable[[Screen], bool], within: float = 20) -> None:
+    def wait_for(self, is_so: Callable[[Screen], bool], within: float = 180) -> None:
         """Draw what comes until the screen is so."""
         deadline = time.monotonic() + within
         while not is_so(self.screen):
@@ -180,14 +180,14 @@ class Terminal:
         self.screen.resize(columns, rows)
         fcntl.ioctl(self._side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def end(self, within: float = 20) -> int:
+    def end(self, within: float = 180) -> int:
         """Draw until the process has ended; return its exit code."""
         deadline = time.monotonic() + within
         while self._process.is_alive() and time.monotonic() < deadline:
             self._draw(0.02)
         while self._draw(0):
             pass
-        self._process.join(1)
+        self._process.join(60)
         code = self._process.exitcode
         assert code is not None, "it has not ended:\n" + "\n".join(self.screen.shown())
         is_same = termios.tcgetattr(self._side) == self._before

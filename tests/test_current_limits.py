@@ -201,7 +201,7 @@ async def test_a_process_of_whatever_part_follows_a_change_while_it_runs(
     async with running(chosen):
         assert chosen.limits.retention.days == 3
         await settings.change(store, {"BATCH_MAX_LINE_KB": 9})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while chosen.limits.line_bytes != 9 * KIB:
                 await asyncio.sleep(0.01)
 

@@ -43,7 +43,7 @@ async def test_a_process_of_any_parts_finds_its_killed_neighbours(
     await killed.begin()
     assert killed.neighbours is not None
     killed.neighbours.leave(ended=False)
-    async with running(settings), store.session() as session, asyncio.timeout(30):
+    async with running(settings), store.session() as session, asyncio.timeout(60):
         while await session.connection.fetchval("SELECT dead_at FROM worker WHERE no = $1", killed.no) is None:
             await asyncio.sleep(0.01)
     assert events.COUNTED.labels("worker_gone")._value.get() == told + 1

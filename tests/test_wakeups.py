@@ -21,7 +21,7 @@ async def test_a_process_hears_that_a_setting_was_changed_elsewhere(
     monkeypatch.setattr(current_limits, "REFRESH_EVERY", 3_600)
     monkeypatch.setattr(composition, "BEAT_EVERY", 3_600)
     settings = Settings(tmp_path, port=0, database_url=store_url, parts=frozenset({Part.API}))
-    async with running(settings) as server, asyncio.timeout(20):
+    async with running(settings) as server, asyncio.timeout(60):
         # What is said before it listens is seen by its first look.
         while not server.listener.is_listening:
             await asyncio.sleep(0.01)

@@ -1,33 +1,36 @@
 """A model server for tests that does as the requests say, and remembers what was really sent to it.
 
 The last user message of a chat (or the prompt, or the input) may begin with an instruction in brackets:
-`[status 500]`, `[status 429 after 1]`, `[once 500]` (only the first time), `[slow 2]` (seconds), `[cut]` (closes in
-the middle of the body), `[silent]` (closes without a word), `[garbage]`, `[error200]` (200 with an error object),
-`[latin1]` (not UTF-8), `[big 20]` (MB), `[nan]`, `[think]` (an answer with `reasoning_content`). A stream is sent in
-two events, `[slow 2]` between them.
+`[status 500]`, `[status 429 after 1]`, `[once 500]` (only the first time), `[slow 2]` (seconds), `[held name]` (until
+`let` is called with the name), `[cut]` (closes in the middle of the body), `[silent]` (closes without a word),
+`[garbage]`, `[error200]` (200 with an error object), `[latin1]` (not UTF-8), `[big 20]` (MB), `[nan]`, `[think]` (an
+answer with `reasoning_content`). A stream is sent in two events, `[slow 2]` between them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-INSTRUCTION = re.compile(r"\[(\w+)(?: ([\d.]+))?(?: after (\S+))?\]")
+INSTRUCTION = re.compile(r"\[(\w+)(?: ([^\s\]]+))?(?: after (\S+))?\]")
 MODELS = ("test-model", "other-model")
 
 
 class Witness:
     """Runs in a thread of its own, so that it answers whatever the test's own loop is doing."""
 
-    def __init__(self, seconds: float = 0.0, *, lists_models: bool = True) -> None:
+    def __init__(self, seconds: float = 0.0, *, most: float = math.inf, lists_models: bool = True) -> None:
         self.seconds = seconds
         """How long every answer takes."""
+        self.most = most
+        """How many requests are answered; those that arrive later wait for `answer_more` or `go_on`."""
         self.lists_models = lists_models
         """A server that does not is taken to serve every model."""
         self.seen: Counter[str] = Counter()
@@ -41,25 +44,35 @@ class Witness:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
+        self._doors: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._started.result(10)}/v1"
+        self.url = f"http://127.0.0.1:{self._started.result(60)}/v1"
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
-    def wait_for(self, requests: int, seconds: float = 60) -> None:
+    def wait_for(self, requests: int, seconds: float = 180) -> None:
         """Return when so many requests have arrived."""
         with self.arrived:
             if not self.arrived.wait_for(lambda: sum(self.seen.values()) >= requests, seconds):
                 raise TimeoutError(f"{sum(self.seen.values())} of {requests} requests arrived in {seconds} s")
 
+    def let(self, name: str) -> None:
+        """Answer what is held under this name, and what comes with it from now on."""
+        self._loop.call_soon_threadsafe(lambda: self._doors[name].set())
+
+    def answer_more(self) -> None:
+        """Answer from now on as many as come, each in its time."""
+        self._loop.call_soon_threadsafe(self._more.set)
+
     def go_on(self) -> None:
         """Answer at once from now on, also what waits."""
         self.seconds = 0.0
+        self.answer_more()
         self._loop.call_soon_threadsafe(self._hurry.set)
 
     def _run(self) -> None:
@@ -68,7 +81,7 @@ class Witness:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._hurry, self._more = asyncio.Event(), asyncio.Event()
         server = await asyncio.start_server(self._talk, "127.0.0.1", 0, limit=16 * 2**20)
         self._started.set_result(server.sockets[0].getsockname()[1])
         await self._stop.wait()
@@ -108,14 +121,23 @@ class Witness:
         with self.arrived:
             self.seen[text] += 1
             self.bodies.append(request)
+            place = len(self.bodies)
             self.keys.add(key[1] if key else None)
             self.arrived.notify_all()
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
+            await self._hold(place, text)
             return await (_stream if request.get("stream") else self._do)(writer, path, request, text)
         finally:
             self.at_once -= 1
+
+    async def _hold(self, place: int, text: str) -> None:
+        if place > self.most:
+            await self._more.wait()
+        said = INSTRUCTION.match(text)
+        if said and said[1] == "held":
+            await self._doors[said[2]].wait()
 
     async def _take_time(self) -> None:
         try:

@@ -39,7 +39,7 @@ def shown(http: httpx.Client, batch: str) -> Body:
 
 def follow(http: httpx.Client, batch: str, there: Callable[[Body], bool]) -> Body:
     """Ask for a batch until something is true of it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not there(seen := shown(http, batch)):
         assert time.monotonic() < deadline, seen
         time.sleep(0.05)
@@ -49,11 +49,12 @@ def follow(http: httpx.Client, batch: str, there: Callable[[Body], bool]) -> Bod
 def watch(http: httpx.Client, batch: str, seen: list[Body]) -> Body:
     """Ask for a batch until it has ended, and keep each answer."""
 
-    def keep(now: Body) -> bool:
-        seen.append(now)
-        return is_over(now)
+    return follow(http, batch, lambda now: is_over(kept(seen, now)))
 
-    return follow(http, batch, keep)
+
+def kept(seen: list[Body], now: Body) -> Body:
+    seen.append(now)
+    return now
 
 
 def is_over(batch: Body) -> bool:
@@ -70,8 +71,10 @@ def create(http: httpx.Client, file: str) -> httpx.Response:
     return http.post("/batches", json={"input_file_id": file, "endpoint": "/v1/chat/completions"})
 
 
-def test_a_batch_that_waits_says_behind_how_many_requests(service: Served, http: httpx.Client) -> None:
-    first = service.submit([chat(f"f-{i}", f"[slow 1] first {i}") for i in range(12)])
+def test_a_batch_that_waits_says_behind_how_many_requests(
+    service: Served, http: httpx.Client, witness: Witness
+) -> None:
+    first = service.submit([chat(f"f-{i}", f"[held first] {i}") for i in range(12)])
     follow(http, first, lambda batch: batch["status"] == "in_progress")
     second = service.submit([chat(f"s-{i}", f"second {i}") for i in range(3)])
 
@@ -82,14 +85,24 @@ def test_a_batch_that_waits_says_behind_how_many_requests(service: Served, http:
     assert 1 <= behind["ahead"] <= 12
     (row, *_) = http.get(f"/batches/{second}/results").json()["data"]
     assert row["status"] in ("queued", "running")
+    witness.let("first")
     ended = follow(http, second, is_over)
     assert (ended["progress"], ended["request_counts"]["completed"]) == (None, 3)
     follow(http, first, is_over)
 
 
-def test_a_running_batch_says_how_far_it_is_and_when_it_will_be_done(service: Served, http: httpx.Client) -> None:
-    batch = service.submit([chat(f"p-{i}", f"[slow 0.4] progress {i}") for i in range(16)])
+def test_a_running_batch_says_how_far_it_is_and_when_it_will_be_done(
+    service: Served, http: httpx.Client, witness: Witness
+) -> None:
+    before = sum(witness.seen.values())
+    batch = service.submit([chat(f"p-{i}", f"[held progress-{i}] x") for i in range(16)])
     seen: list[Body] = []
+    for least in range(0, 16, 4):
+        # Four run at once: these are answered when the count of those before them has been seen.
+        follow(http, batch, lambda now, least=least: kept(seen, now)["request_counts"]["completed"] >= least)  # type: ignore[misc]
+        witness.wait_for(before + least + 4)
+        for text in list(witness.seen):
+            witness.let(text.removeprefix("[held ").removesuffix("] x"))
     watch(http, batch, seen)
     running = [now for now in seen if now["status"] == "in_progress"]
     done = [now["request_counts"]["completed"] for now in running]
@@ -187,11 +200,12 @@ def test_a_failed_and_a_cancelled_batch_hold_no_room(http: httpx.Client) -> None
     follow(http, fits.json()["id"], is_over)
 
 
-def test_cancelling_again_changes_nothing_at_any_moment(service: Served, http: httpx.Client) -> None:
-    batch = service.submit([chat(f"k-{i}", f"[slow 1] cancel again {i}") for i in range(30)])
+def test_cancelling_again_changes_nothing_at_any_moment(service: Served, http: httpx.Client, witness: Witness) -> None:
+    batch = service.submit([chat(f"k-{i}", f"[held cancel-again] {i}") for i in range(30)])
     came = [http.post(f"/batches/{batch}/cancel") for _ in range(3)]
     assert [response.status_code for response in came] == [200] * 3
     assert {response.json()["cancelling_at"] for response in came} == {came[0].json()["cancelling_at"]}
+    witness.let("cancel-again")
     ended = follow(http, batch, is_over)
     assert http.post(f"/batches/{batch}/cancel").json() == ended
     assert ended["status"] == "cancelled"

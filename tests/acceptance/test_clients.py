@@ -175,20 +175,24 @@ def test_a_batch_is_whole_from_its_first_answer_on(service: Served, http: httpx.
         assert service.get(f"/v1/batches/{batch['id']}").keys() == batch.keys()
 
 
-def test_a_batch_cancelled_at_once_says_when_it_was_told_to(http: httpx.Client, service: Served) -> None:
-    batch = create(http, upload(http, lines(*(chat(f"c-{i}", f"[slow 1] c {i}") for i in range(50))))["id"])
+def test_a_batch_cancelled_at_once_says_when_it_was_told_to(
+    http: httpx.Client, service: Served, witness: Witness
+) -> None:
+    batch = create(http, upload(http, lines(*(chat(f"c-{i}", f"[held at-once] {i}") for i in range(50))))["id"])
     cancelled = http.post(f"/v1/batches/{batch['id']}/cancel").json()
+    witness.let("at-once")
     assert cancelled["cancelling_at"]
     ended = service.wait(batch["id"])
     assert (ended["status"], ended["cancelling_at"]) == ("cancelled", cancelled["cancelling_at"])
     assert ended["cancelled_at"] >= ended["cancelling_at"]
 
 
-def test_a_create_sent_twice_at_once_makes_one_batch(http: httpx.Client, service: Served) -> None:
-    file = upload(http, lines(chat("once", "[slow 1] sent twice at once")))["id"]
+def test_a_create_sent_twice_at_once_makes_one_batch(http: httpx.Client, service: Served, witness: Witness) -> None:
+    file = upload(http, lines(chat("once", "[held sent-twice] x")))["id"]
     given = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
     with ThreadPoolExecutor(4) as pool:
         came = list(pool.map(lambda n: http.post("/v1/batches", json=given, headers=retry(n)), range(4)))
+    witness.let("sent-twice")
     made = [response.json() for response in came if response.status_code == 200]
     refused = [response.json()["error"] for response in came if response.status_code == 400]
     assert (len(made), len(refused)) == (1, 3)

@@ -47,6 +47,14 @@ def parsed(content: bytes) -> dict[str, Body]:
     return {line["custom_id"]: line for line in map(json.loads, content.decode().splitlines())}
 
 
+def until_completed(way: Way, batch: Body, count: int) -> None:
+    """Wait until so many of its requests have a response."""
+    deadline = time.monotonic() + 180
+    while (counts := way.get(batch["id"])["request_counts"])["completed"] < count:
+        assert time.monotonic() < deadline, counts
+        time.sleep(0.05)
+
+
 def sent(witness: Witness, text: str) -> Body:
     """The body that reached the model for a question."""
     (body,) = [body for body in witness.bodies if body.get("messages", [{}])[-1].get("content") == text]
@@ -133,13 +141,21 @@ def test_a_client_needs_nothing_but_the_url(service: Served) -> None:
 # The life of a batch
 
 
-def test_a_batch_is_validating_in_progress_and_completed_with_an_output_file(way: Way, tmp_path: Path) -> None:
-    batch = way.create(way.upload(write(tmp_path, *(chat(f"r-{i}", f"[slow 0.5] life {i}") for i in range(3))))["id"])
+def test_a_batch_is_validating_in_progress_and_completed_with_an_output_file(
+    way: Way, witness: Witness, tmp_path: Path
+) -> None:
+    # By the folder, which each way has for itself.
+    name = tmp_path.name
+    batch = way.create(
+        way.upload(write(tmp_path, *(chat(f"r-{i}", f"[held {name}] life {i}") for i in range(3))))["id"]
+    )
     assert (batch["status"], batch.get("output_file_id")) == ("validating", None)
     seen = []
     while batch["status"] not in ("completed", "failed"):
         batch = way.get(batch["id"])
         seen.append(batch["status"])
+        if batch["status"] == "in_progress":
+            witness.let(name)
         time.sleep(0.02)
     assert [s for s in dict.fromkeys(seen) if s not in ("validating", "finalizing")] == ["in_progress", "completed"]
     assert batch["output_file_id"].startswith("file-")
@@ -273,9 +289,13 @@ def test_a_failed_request_has_its_error_in_place_of_a_response(way: Way, tmp_pat
     assert "told to answer 400" in bad["error"]["message"]
 
 
-def test_results_are_found_by_custom_id_whatever_their_order(way: Way, tmp_path: Path) -> None:
-    lines = [chat("last", "[slow 0.6] ordered"), *(chat(f"r-{i}", f"unordered {i}") for i in range(10))]
-    content = way.content(ended(way, way.create(way.upload(write(tmp_path, *lines))["id"]))["output_file_id"])
+def test_results_are_found_by_custom_id_whatever_their_order(way: Way, witness: Witness, tmp_path: Path) -> None:
+    name = tmp_path.name
+    lines = [chat("last", f"[held {name}] ordered"), *(chat(f"r-{i}", f"unordered {i}") for i in range(10))]
+    batch = way.create(way.upload(write(tmp_path, *lines))["id"])
+    until_completed(way, batch, 10)
+    witness.let(name)
+    content = way.content(ended(way, batch)["output_file_id"])
     found = parsed(content)
     assert list(found)[-1] == "last"
     for line in lines:
@@ -284,24 +304,27 @@ def test_results_are_found_by_custom_id_whatever_their_order(way: Way, tmp_path:
 
 
 def test_what_is_counted_as_completed_can_be_read_at_once(
-    client: overnight.Client, http: httpx.Client, tmp_path: Path
+    client: overnight.Client, http: httpx.Client, witness: Witness, tmp_path: Path
 ) -> None:
-    lines = [chat(f"r-{i}", f"[slow {i % 10 / 10}] counted {i}") for i in range(40)]
-    batch = client.create_batch(client.upload_file(write(tmp_path, *lines))["id"])
+    lines = [chat(f"r-{i}", f"[slow {i % 10 / 10}] counted {i}") for i in range(39)]
+    batch = client.create_batch(client.upload_file(write(tmp_path, *lines, chat("last", "[held counted] x")))["id"])
     counts = []
     while (now := client.get_batch(batch["id"]))["status"] != "completed":
         stored = http.get(f"/v1/batches/{batch['id']}/output.jsonl").content.count(b"\n")
         assert stored >= now["request_counts"]["completed"]
         counts.append(now["request_counts"]["completed"])
+        if counts[-1] > 0:
+            witness.let("counted")
         time.sleep(0.05)
     assert any(0 < count < 40 for count in counts), "some came before the others"
 
 
 def test_results_can_be_read_while_they_come_and_are_the_file_in_the_end(
-    way: Way, service: Served, tmp_path: Path
+    way: Way, service: Served, witness: Witness, tmp_path: Path
 ) -> None:
-    lines = [chat(f"r-{i}", f"[slow {i % 10 / 7}] tailed {i}") for i in range(40)]
-    batch = way.create(way.upload(write(tmp_path, *lines))["id"])
+    name = tmp_path.name
+    lines = [chat(f"r-{i}", f"[slow {i % 10 / 7}] tailed {i}") for i in range(39)]
+    batch = way.create(way.upload(write(tmp_path, *lines, chat("last", f"[held {name}] x")))["id"])
     path = service.folder / "incremental" / f"{batch['id']}.jsonl"
     seen = [b""]
     while way.get(batch["id"])["status"] != "completed":
@@ -309,10 +332,12 @@ def test_results_can_be_read_while_they_come_and_are_the_file_in_the_end(
         assert now.startswith(seen[-1]), "it is appended to"
         assert now == b"" or now.endswith(b"\n"), "it holds whole lines"
         seen.append(now)
+        if now:
+            witness.let(name)
         time.sleep(0.05)
     content = way.content(way.get(batch["id"])["output_file_id"])
     assert any(0 < len(now) < len(content) for now in seen), "some came before the others"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 180
     while path.read_bytes() != content and time.monotonic() < deadline:
         time.sleep(0.05)
     assert path.read_bytes() == content

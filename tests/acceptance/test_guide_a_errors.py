@@ -73,12 +73,16 @@ def test_every_refusal_over_plain_http_has_one_shape(http: httpx.Client, method:
     assert response.json()["error"].keys() == {"message", "type", "param", "code"}
 
 
-def test_a_file_is_refused_while_a_batch_of_it_is_active_and_taken_again_afterwards(way: Way, tmp_path: Path) -> None:
-    file = way.upload(write(tmp_path, chat("a", "[slow 0.3] active")))["id"]
+def test_a_file_is_refused_while_a_batch_of_it_is_active_and_taken_again_afterwards(
+    way: Way, witness: Witness, tmp_path: Path
+) -> None:
+    # By the folder, which each way has for itself.
+    file = way.upload(write(tmp_path, chat("a", f"[held {tmp_path.name}] active")))["id"]
     batch = way.create(file)
     refused = way.refusal(lambda: way.create(file))
     assert (refused.status, refused.code) == (400, "duplicate_batch")
     assert batch["id"] in refused.message
+    witness.let(tmp_path.name)
     assert ended(way, batch)["status"] == "completed"
     again = way.create(file)
     assert again["id"] != batch["id"]
@@ -98,10 +102,11 @@ def test_a_cancelled_batch_skips_what_has_not_started_keeps_what_ran_and_never_f
 ) -> None:
     name = request.node.callspec.id
     before = witness.seen.total()
-    lines = [chat(f"r-{i}", f"[slow 1] cancelled {name} {i}") for i in range(4000)]
+    lines = [chat(f"r-{i}", f"[held cancelled-{name}] cancelled {name} {i}") for i in range(4000)]
     batch = way.create(way.upload(write(tmp_path, *lines))["id"])
     witness.wait_for(before + 1)
     assert way.cancel(batch["id"])["status"] in ("cancelling", "cancelled")
+    witness.let(f"cancelled-{name}")
     done = ended(way, batch)
     assert done["status"] == "cancelled"
     started = sum(f"cancelled {name}" in text for text in witness.seen)
@@ -114,9 +119,11 @@ def test_a_cancelled_batch_skips_what_has_not_started_keeps_what_ran_and_never_f
     assert way.get(batch["id"]) == done
 
 
-def test_a_batch_that_has_not_started_is_cancelled_whole(service: Served, way: Way, tmp_path: Path) -> None:
-    batch = way.create(way.upload(write(tmp_path, *(chat(f"r-{i}", f"[slow 1] {i}") for i in range(50))))["id"])
+def test_a_batch_that_has_not_started_is_cancelled_whole(way: Way, witness: Witness, tmp_path: Path) -> None:
+    name = tmp_path.name
+    batch = way.create(way.upload(write(tmp_path, *(chat(f"r-{i}", f"[held {name}] {i}") for i in range(50))))["id"])
     way.cancel(batch["id"])
+    witness.let(name)
     assert ended(way, batch)["status"] == "cancelled"
 
 

@@ -39,7 +39,7 @@ def create(http: httpx.Client, *requests: Any, key: str | None = None, **given: 
 def results(service: Served, batch: str, count: int, ending: str = "jsonl") -> dict[str, Any]:
     """Lines of the incremental file of a batch by custom id, when so many are there."""
     path = service.folder / "incremental" / f"{batch}.{ending}"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not (path.exists() and path.read_bytes().count(b"\n") >= count):
         assert time.monotonic() < deadline, path
         time.sleep(0.05)

@@ -170,7 +170,7 @@ def test_a_model_file_that_cannot_be_loaded_ends_the_start_with_the_reason(tmp_p
     command = [sys.executable, "-m", "overnight", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
 
     ended = subprocess.run(
-        [*command, "--model", str(tmp_path / "cut.gguf")], capture_output=True, text=True, timeout=90
+        [*command, "--model", str(tmp_path / "cut.gguf")], capture_output=True, text=True, timeout=180
     )
 
     assert ended.returncode == 3

@@ -13,7 +13,7 @@ from tests.witness import Witness
 
 
 def call(service: Served, method: str, path: str) -> httpx.Response:
-    return httpx.request(method, f"{service.url}/v1/batches/{path}", timeout=30)
+    return httpx.request(method, f"{service.url}/v1/batches/{path}", timeout=60)
 
 
 def results(service: Served, batch: str) -> list[dict[str, Any]]:
@@ -22,9 +22,9 @@ def results(service: Served, batch: str) -> list[dict[str, Any]]:
 
 
 def test_results_are_there_while_the_batch_runs_and_the_same_at_its_end(service: Served, witness: Witness) -> None:
-    lines = [chat(f"quick-{i}", f"quick {i}") for i in range(30)] + [chat("slow", "[slow 4] result")]
+    lines = [chat(f"quick-{i}", f"quick {i}") for i in range(30)] + [chat("slow", "[held result] x")]
     batch = service.submit(lines)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     rows: list[dict[str, Any]] = []
     while sum(row["status"] == "completed" for row in rows) < 30:
         assert time.monotonic() < deadline, rows
@@ -38,6 +38,7 @@ def test_results_are_there_while_the_batch_runs_and_the_same_at_its_end(service:
     refused = call(service, "DELETE", batch)
     assert (refused.status_code, refused.headers["x-should-retry"]) == (409, "false")
 
+    witness.let("result")
     ended = service.wait(batch)
     rest = call(service, "GET", f"{batch}/output.jsonl?offset=30")
     assert [row["status"] for row in results(service, batch)] == ["completed"] * 31
@@ -52,11 +53,12 @@ def test_results_are_there_while_the_batch_runs_and_the_same_at_its_end(service:
 
 def test_a_request_that_waits_to_be_retried_shows_its_last_error(service: Served, witness: Witness) -> None:
     batch = service.submit([chat("never", "[status 503] shown")])
-    deadline = time.monotonic() + 30
-    while not (rows := results(service, batch)) or rows[0]["error"] is None:
+    deadline = time.monotonic() + 180
+    # While it is tried once more it runs; then it waits again.
+    while not (rows := results(service, batch)) or rows[0]["error"] is None or rows[0]["status"] != "queued":
         assert time.monotonic() < deadline, rows
         time.sleep(0.05)
-    assert (rows[0]["status"], rows[0]["attempts"]) == ("queued", 1)
+    assert rows[0]["attempts"] >= 1
     assert (rows[0]["error"]["code"], rows[0]["error"]["status"]) == ("service_unavailable", 503)
     call(service, "POST", f"{batch}/cancel")
     service.wait(batch)
@@ -64,17 +66,18 @@ def test_a_request_that_waits_to_be_retried_shows_its_last_error(service: Served
 
 
 def test_nothing_of_a_paused_batch_is_sent_until_it_is_resumed(service: Served, witness: Witness) -> None:
-    batch = service.submit([chat("held", "[status 503] until resumed"), chat("other", "fine while paused")])
+    held = "[status 503 after 1] until resumed"
+    batch = service.submit([chat("held", held), chat("other", "fine while paused")])
     paused = call(service, "POST", f"{batch}/pause")
     assert paused.json()["paused"] == {"reason": "user", "by": None, "until": None}
     # What was on its way is back when a batch that came later has ended; the second one outlasts the wait to be tried.
     service.wait(service.submit([chat("later", "[slow 1] later")]))
-    sent = witness.seen["[status 503] until resumed"]
-    service.wait(service.submit([chat("longer", "[slow 7] longer")]))
-    assert witness.seen["[status 503] until resumed"] == sent
+    sent = witness.seen[held]
+    service.wait(service.submit([chat("longer", "[slow 3] longer")]))
+    assert witness.seen[held] == sent
     call(service, "POST", f"{batch}/resume")
-    deadline = time.monotonic() + 40
-    while witness.seen["[status 503] until resumed"] == sent:
+    deadline = time.monotonic() + 180
+    while witness.seen[held] == sent:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     call(service, "POST", f"{batch}/cancel")

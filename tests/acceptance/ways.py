@@ -250,7 +250,7 @@ WAYS: dict[str, Callable[[str], Way]] = {
 }
 
 
-def ended(way: Way, batch: Body, within: float = 60) -> Body:
+def ended(way: Way, batch: Body, within: float = 180) -> Body:
     """The batch when it has ended, looking as a caller does."""
     deadline = time.monotonic() + within
     while batch["status"] not in ENDED:

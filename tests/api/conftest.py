@@ -85,7 +85,7 @@ async def serve(store: Store) -> AsyncIterator[Serve]:
             deps = dataclasses.replace(deps, **more)
             url = await stack.enter_async_context(listening(create_app(deps), "127.0.0.1", 0))
             hooks = {"response": [described.check]}
-            client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, event_hooks=hooks)
+            client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=60, event_hooks=hooks)
             http = await stack.enter_async_context(client)
             served = ServedApp(url, http, store, deps, bell)
 

@@ -191,7 +191,7 @@ class Factory:
 
     async def lock_wait(self) -> None:
         """Return when some connection waits for a lock that another one holds. Raises TimeoutError if none does."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await self.value(
                 "SELECT count(*) FROM pg_locks WHERE NOT granted"
                 " AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"

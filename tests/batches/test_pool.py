@@ -20,7 +20,7 @@ async def oldest(make: Factory) -> Any:
 
 
 async def test_an_idle_deployment_is_empty(make: Factory) -> None:
-    await make.run("UPDATE beat SET slots = 100 WHERE worker = $1", make.life.no)
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', slots = 100 WHERE worker = $1", make.life.no)
     assert await pool_status(make.store, make.limits) == {
         "intake_pool_size": 0,
         "intake_pool_capacity": 1_000_000,
@@ -35,7 +35,7 @@ async def test_an_idle_deployment_is_empty(make: Factory) -> None:
 
 async def test_all_living_workers_are_counted_and_the_dead_are_not(make: Factory) -> None:
     second, dead = await make.worker(), await make.worker()
-    await make.run("UPDATE beat SET slots = 100, running = 30")
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', slots = 100, running = 30")
     await make.run("UPDATE worker SET dead_at = now() WHERE no = $1", dead.no)
     running = await make.running(lines(90))
     await make.lease(running, second)
@@ -53,7 +53,7 @@ async def test_all_living_workers_are_counted_and_the_dead_are_not(make: Factory
 async def test_a_process_that_may_be_gone_runs_nothing_and_has_no_slots(make: Factory) -> None:
     await make.running(lines(9))
     killed = await make.worker()
-    await make.run("UPDATE beat SET slots = 10, running = 4")
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', slots = 10, running = 4")
     await make.run("UPDATE beat SET at = now() - interval '6 seconds' WHERE worker = $1", killed.no)
 
     status = await pool_status(make.store, make.limits)
@@ -64,7 +64,7 @@ async def test_a_process_that_may_be_gone_runs_nothing_and_has_no_slots(make: Fa
 
 async def test_what_runs_of_batches_that_end_takes_nothing_off_what_waits(make: Factory) -> None:
     await make.running(lines(9))
-    await make.run("UPDATE beat SET slots = 10, running = 5, ending = 3")
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', slots = 10, running = 5, ending = 3")
     assert (await pool_status(make.store, make.limits))["intake_pool_size"] == 7
 
 
@@ -76,7 +76,7 @@ async def test_the_oldest_that_waits_may_be_with_a_worker(make: Factory) -> None
         await make.lease(batch)
     make.life.waiting = lambda: [second.no]
     await make.life.beat()
-    await make.run("UPDATE beat SET running = 6, slots = 6")
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', running = 6, slots = 6")
 
     status = await pool_status(make.store, make.limits)
 
@@ -90,7 +90,7 @@ async def test_as_long_as_requests_wait_it_is_known_for_how_long(make: Factory) 
     assert (await oldest(make)) >= 120
     await make.lease(batch)
     assert (await oldest(make)) >= 120, "no heartbeat has told of it yet"
-    await make.run("UPDATE beat SET running = 3")
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', running = 3")
     assert await oldest(make) is None, "all of them run"
     await make.run("UPDATE beat SET at = now() - interval '6 seconds'")
     assert (await oldest(make)) >= 120, "what may be gone runs nothing"
@@ -132,6 +132,6 @@ async def test_cancelled_requests_leave_the_intake_at_once(make: Factory) -> Non
 
 
 async def test_more_running_than_known_is_no_negative_number(make: Factory) -> None:
-    await make.run("UPDATE beat SET slots = 1, running = 5")
+    await make.run("UPDATE beat SET at = now() + interval '1 hour', slots = 1, running = 5")
     status = await pool_status(make.store, make.limits)
     assert (status["intake_pool_size"], status["scheduling_pool_free"]) == (0, 0)

@@ -30,7 +30,7 @@ class Bells:
     async def heard(self, make: Factory) -> tuple[bool, bool]:
         """Whether work, and something to tidy, was told of since the last time."""
         await make.run(f"NOTIFY {SETTINGS}")
-        await asyncio.wait_for(self.marks.wait(3_600), 10)
+        await asyncio.wait_for(self.marks.wait(3_600), 60)
         heard = bool(self.work), bool(self.tidy)
         self.work = self.tidy = 0
         return heard
@@ -57,7 +57,7 @@ async def bells(make: Factory) -> AsyncIterator[Bells]:
 
     listener = Listener(make.store, {WORK: _Count(work), TIDY: _Count(tidy), SETTINGS: bells.marks})
     await listener.round()
-    await bells.marks.wait(10)
+    await bells.marks.wait(60)
     await bells.heard(make)
     yield bells
     listener.close()

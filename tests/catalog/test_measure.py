@@ -73,7 +73,7 @@ class Sent:
         return await self.came()
 
     async def came(self) -> Reply | Broken:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return await self.ended
 
 

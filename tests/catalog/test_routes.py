@@ -166,7 +166,7 @@ async def test_a_local_engine_has_threads_left_for_its_health_however_many_peopl
     upstream.script = gate = Gate()
     body = b'{"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}'
     calls = [Exchange(route.streams, "/chat/completions", body, 60, lambda _: None) for _ in range(100)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while upstream.in_flight < len(calls):
             before = upstream.in_flight
             await upstream.settled()

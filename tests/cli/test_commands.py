@@ -14,6 +14,7 @@ from overnight.client import BadRequest, Client, ConnectionFailed, ServerFault
 from overnight.store.migrate import known
 from tests.cli.conftest import Shell, write
 from tests.process import Served, chat
+from tests.witness import Witness
 
 
 def submitted(shell: Shell, folder: Path, lines: list[dict[str, Any]], *options: str) -> str:
@@ -244,19 +245,21 @@ def test_results_go_to_standard_output_or_to_a_file_errors_included(shell: Shell
     assert (code, out, "--output" in said) == (2, "", True)
 
 
-def test_results_of_a_batch_that_still_runs_say_how_to_wait(shell: Shell, tmp_path: Path) -> None:
-    batch = submitted(shell, tmp_path, [chat("slow", "[slow 2] hi")])
+def test_results_of_a_batch_that_still_runs_say_how_to_wait(shell: Shell, witness: Witness, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("slow", "[held results] hi")])
 
     code, _, err = shell("results", batch)
+    witness.let("results")
 
     assert code == 3
     assert f"overnight watch {batch}" in err
 
 
-def test_cancel_stops_a_batch(shell: Shell, tmp_path: Path) -> None:
-    batch = submitted(shell, tmp_path, [chat("slow", "[slow 1] hi")])
+def test_cancel_stops_a_batch(shell: Shell, witness: Witness, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("slow", "[held cancel] hi")])
 
     code, out, _ = shell("cancel", batch)
+    witness.let("cancel")
 
     assert code == 0
     assert batch in out
@@ -264,13 +267,14 @@ def test_cancel_stops_a_batch(shell: Shell, tmp_path: Path) -> None:
     assert shell.service.wait(batch)["status"] == "cancelled"
 
 
-def test_a_batch_is_paused_and_resumed(shell: Shell, tmp_path: Path) -> None:
-    batch = submitted(shell, tmp_path, [chat("slow", "[slow 3] to be paused")])
+def test_a_batch_is_paused_and_resumed(shell: Shell, witness: Witness, tmp_path: Path) -> None:
+    batch = submitted(shell, tmp_path, [chat("slow", "[held pause] to be paused")])
 
     code, out, _ = shell("pause", batch, "--json")
     assert (code, json.loads(out)["paused"]["reason"]) == (0, "user")
     code, out, _ = shell("resume", batch)
     assert (code, batch in out) == (0, True)
+    witness.let("pause")
 
     assert shell.service.wait(batch)["status"] == "completed"
     code, _, err = shell("pause", batch)

@@ -43,7 +43,7 @@ class Job:
 
     def run(self, *more: str) -> tuple[int, str]:
         with self.start(*more) as process:
-            _, said = process.communicate(timeout=120)
+            _, said = process.communicate(timeout=180)
             return process.returncode, " ".join(said.split())
 
     def answers(self) -> dict[str, dict[str, Any]]:
@@ -96,12 +96,13 @@ def test_results_that_were_lost_are_written_again_without_running_anything(tmp_p
 
 
 def test_a_job_killed_in_the_middle_goes_on_and_runs_nothing_answered_twice(tmp_path: Path) -> None:
-    with Witness(seconds=0.1) as witness:
+    with Witness(seconds=0.1, most=100) as witness:
         job = Job(tmp_path, witness.url, questions(200))
         with job.start() as process:
             witness.wait_for(100)
             process.kill()
             process.communicate()
+        witness.answer_more()
 
         code, said = job.run()
 
@@ -114,12 +115,13 @@ def test_a_job_killed_in_the_middle_goes_on_and_runs_nothing_answered_twice(tmp_
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_job_says_how_to_go_on_and_does(tmp_path: Path, number: signal.Signals) -> None:
-    with Witness(seconds=0.1) as witness:
+    with Witness(seconds=0.1, most=100) as witness:
         job = Job(tmp_path, witness.url, questions(200))
         with job.start() as process:
             witness.wait_for(100)
             os.kill(process.pid, number)
-            _, said = process.communicate(timeout=60)
+            witness.answer_more()
+            _, said = process.communicate(timeout=180)
         code, _ = job.run()
 
     assert process.returncode == 130
@@ -149,13 +151,14 @@ def test_a_server_named_in_the_environment_gives_way_to_one_in_the_command(
 
 
 def test_a_job_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) -> None:
-    with Witness(seconds=0.1) as witness:
+    with Witness(seconds=0.1, most=30) as witness:
         job = Job(tmp_path, witness.url, questions(100))
         job.command = ["nohup", *job.command]
         with job.start() as process:
             witness.wait_for(30)
             os.kill(process.pid, signal.SIGHUP)
-            process.communicate(timeout=60)
+            witness.answer_more()
+            process.communicate(timeout=180)
 
     assert process.returncode == 0
     assert len(job.answers()) == 100
@@ -221,7 +224,7 @@ def test_an_output_of_other_origin_is_not_overwritten_unless_told(tmp_path: Path
 
 def test_another_batch_in_the_same_database_is_left_alone(tmp_path: Path) -> None:
     """It may be meant for another server: only its own command may send it anywhere."""
-    with Witness(seconds=0.2) as first, Witness() as second:
+    with Witness(seconds=0.2, most=20) as first, Witness() as second:
         unfinished = Job(tmp_path, first.url, [chat(f"u-{i}", f"unfinished {i}") for i in range(100)])
         with unfinished.start() as process:
             first.wait_for(20)
@@ -291,7 +294,7 @@ def test_the_same_job_given_twice_at_once_runs_once(tmp_path: Path) -> None:
             witness.wait_for(8)
             code, said = job.run()
             witness.go_on()
-            first.communicate(timeout=60)
+            first.communicate(timeout=180)
 
     assert first.returncode == 0
     assert code == 3
@@ -300,13 +303,14 @@ def test_the_same_job_given_twice_at_once_runs_once(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_run_anew_and_interrupted_goes_on_with_the_new_one(tmp_path: Path) -> None:
-    with Witness(seconds=0.1) as witness:
+    with Witness(seconds=0.1, most=140) as witness:
         job = Job(tmp_path, witness.url, questions(100))
         job.run()
         with job.start("--again") as process:
             witness.wait_for(140)
             os.kill(process.pid, signal.SIGINT)
-            process.communicate(timeout=60)
+            witness.answer_more()
+            process.communicate(timeout=180)
 
         code, said = job.run("--again")
 

@@ -372,13 +372,14 @@ def test_a_job_of_several_files_that_was_interrupted_goes_on_with_each(tmp_path:
         write(tmp_path / f"{n}.jsonl", (chat(f"{n}-{i}", f"interrupted {n} {i}") for i in range(60))) for n in range(3)
     ]
     command: list[Any] = [sys.executable, "-m", "overnight", "run", *files, "-o", tmp_path / "out"]
-    with Witness(seconds=0.1) as upstream:
+    with Witness(seconds=0.1, most=90) as upstream:
         command += ["--upstream", upstream.url, "--data-dir", tmp_path / "data", "--upstream-slots", "10"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
             upstream.wait_for(90)
             os.kill(process.pid, signal.SIGTERM)
-            _, said = process.communicate(timeout=60)
-        again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            upstream.answer_more()
+            _, said = process.communicate(timeout=180)
+        again = subprocess.run(command, capture_output=True, text=True, timeout=180)
 
     assert (process.returncode, "go on" in said) == (130, True)
     assert again.returncode == 0, again.stderr

@@ -80,7 +80,7 @@ async def test_what_is_waited_for_without_a_call_is_counted_too(monkeypatch: pyt
 
     with silence.shown_by(lambda says: shown.set()):
         async with silence.counted():
-            await asyncio.wait_for(shown.wait(), 20)
+            await asyncio.wait_for(shown.wait(), 60)
 
 
 def test_the_overview_shows_what_it_waits_for_above_what_it_saw_last() -> None:

@@ -22,6 +22,7 @@ from overnight.client import BatchFailed, Client, ConnectionFailed, ServerFault
 from tests.cli.conftest import Shell, write
 from tests.process import Served, chat
 from tests.terminal import Screen, Terminal, command, overnight
+from tests.witness import Witness
 
 WIDTHS = (20, 50, 80, 120)
 ID = "batch_01a2290b513473d68b46b50c3b28e636"
@@ -377,10 +378,13 @@ def running(service: Served, folder: Path, texts: list[str], columns: int = 80) 
 
 
 @COLUMNS
-def test_a_run_is_one_line_that_is_drawn_over_and_a_sentence(service: Served, tmp_path: Path, columns: int) -> None:
-    with running(service, tmp_path, ["[slow 0.4] in a terminal"] * 3, columns) as terminal:
+def test_a_run_is_one_line_that_is_drawn_over_and_a_sentence(
+    service: Served, witness: Witness, tmp_path: Path, columns: int
+) -> None:
+    with running(service, tmp_path, [f"[held line-{columns}] in a terminal"] * 3, columns) as terminal:
         terminal.wait_for(lambda screen: has(screen, "0/3"))
         assert terminal.screen.cursor_is_hidden
+        witness.let(f"line-{columns}")
         code = terminal.end()
 
     screen = terminal.screen
@@ -397,11 +401,14 @@ def test_a_run_is_one_line_that_is_drawn_over_and_a_sentence(service: Served, tm
     assert terminal.is_usable
 
 
-def test_ctrl_c_stops_a_run_and_leaves_the_terminal_as_it_was(service: Served, tmp_path: Path) -> None:
-    with running(service, tmp_path, ["[slow 1] interrupted in a terminal"]) as terminal:
+def test_ctrl_c_stops_a_run_and_leaves_the_terminal_as_it_was(
+    service: Served, witness: Witness, tmp_path: Path
+) -> None:
+    with running(service, tmp_path, ["[held ctrl-c] interrupted in a terminal"]) as terminal:
         terminal.wait_for(lambda screen: has(screen, "0/1"))
         terminal.press(b"\x03")
         code = terminal.end()
+    witness.let("ctrl-c")
 
     assert code == 130
     assert terminal.is_usable
@@ -410,10 +417,12 @@ def test_ctrl_c_stops_a_run_and_leaves_the_terminal_as_it_was(service: Served, t
 
 
 @COLUMNS
-def test_a_batch_is_watched_in_one_line_and_then_described(service: Served, columns: int) -> None:
-    batch = service.submit([chat("good", "[slow 0.3] watched"), chat("bad", "[status 400] watched")])
+def test_a_batch_is_watched_in_one_line_and_then_described(service: Served, witness: Witness, columns: int) -> None:
+    batch = service.submit([chat("good", f"[held watch-{columns}] x"), chat("bad", "[status 400] watched")])
 
     with overnight("watch", batch, "--server", service.url, "--every", "0.2", columns=columns) as terminal:
+        terminal.wait_for(lambda screen: has(screen, "1/2"))
+        witness.let(f"watch-{columns}")
         code = terminal.end()
 
     screen = terminal.screen
@@ -497,10 +506,13 @@ def wait_with_a_bar(url: str, batch: str) -> int:
 
 
 @pytest.mark.parametrize("columns", [80, 24])
-def test_the_bar_of_the_client_is_drawn_over_and_ends_its_line(service: Served, columns: int) -> None:
-    batch = service.submit([chat(f"p-{i}", f"[slow 0.{i + 1}] bar") for i in range(3)])
+def test_the_bar_of_the_client_is_drawn_over_and_ends_its_line(service: Served, witness: Witness, columns: int) -> None:
+    batch = service.submit([chat(f"p-{i}", f"[held bar-{columns}-{i}] x") for i in range(3)])
 
     with Terminal(wait_with_a_bar, service.url, batch, columns=columns) as terminal:
+        for i in range(3):
+            terminal.wait_for(lambda screen, i=i: has(screen, f"{i}/3"))  # type: ignore[misc]
+            witness.let(f"bar-{columns}-{i}")
         code = terminal.end()
 
     screen = terminal.screen

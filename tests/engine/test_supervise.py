@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from overnight.engine import supervise
+from overnight.engine.child import LOOK_EVERY, wait_in_turns
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
 from overnight.engine.memory import kills_for_memory
@@ -140,6 +142,19 @@ async def test_a_truncated_model_ends_the_first_start_with_its_name_and_the_reas
             await engine.wait_ready()
         assert engine.state.phase is Phase.DOWN
         assert engine.pid is None
+
+
+async def test_what_an_engine_said_last_is_heard_though_the_machine_stood_still_meanwhile() -> None:
+    async def follow() -> None:
+        await asyncio.sleep(0)
+        # All that is waited for is there afterwards, and it takes a few turns to read it.
+        time.sleep(2 * LOOK_EVERY)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    following = asyncio.create_task(follow())
+    await wait_in_turns(following, 2 * LOOK_EVERY)
+    assert following.done()
 
 
 async def test_a_model_removed_before_the_first_start_is_named(tiny: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from overnight.domain.bodies.carry import first_lacking
 from overnight.domain.concurrency.state import Bounds
+from overnight.engine import child
 from overnight.engine.errors import EngineError
 from overnight.engine.lacks import VLLM
 from overnight.engine.launch import Launch
@@ -116,11 +117,22 @@ async def test_while_it_loads_it_is_loading_however_long_that_takes(vllm_driver:
 
 
 async def test_a_load_without_end_is_given_up_and_leaves_no_process(
-    vllm_driver: Driver, plan: Plan, tmp_path: Path
+    vllm_driver: Driver, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = tmp_path / "pids"
+
+    class Reads:
+        """Gets on until it has started all that it has."""
+
+        def __init__(self, group: int) -> None:
+            pass
+
+        def is_made(self) -> bool:
+            return not pids.exists() or len(pids.read_text().split()) < 2
+
+    monkeypatch.setattr(child, "Progress", Reads)
     plan(children=str(pids), never_loads=True)
-    pace = replace(QUICK, load_within=1.0, grace=0.1)
+    pace = replace(QUICK, load_within=0.1, grace=0.1)
     async with LocalEngine(made(vllm_driver), pace=pace) as engine:
         with pytest.raises(EngineError, match="did not finish loading"):
             await engine.wait_ready()
@@ -149,7 +161,7 @@ async def test_the_processes_of_all_its_gpus_go_when_it_is_killed(
 async def test_a_dead_engine_answers_its_requests_says_why_and_comes_back(
     vllm_driver: Driver, plan: Plan, tmp_path: Path
 ) -> None:
-    plan(once=str(tmp_path))
+    plan(once=str(tmp_path), beside=8)
     # It says that it is unwell before it ends.
     pace = replace(QUICK, misses=1_000)
     async with LocalEngine(made(vllm_driver), log_path=tmp_path / "log", pace=pace) as engine:

@@ -3,7 +3,8 @@
 It has no model: a prompt is as long as its words, and an answer counts. `STAND_IN`, a JSON object in the environment,
 asks for faults: `load_seconds`, `busy` (answers of 503 before it is healthy), `children` (a file for the pids of two
 processes that it starts, as for two GPUs), `never_loads`, `lingers` (once it is dead), `once` (a folder that remembers
-which faults have come). Words in a prompt ask for more: `die`, `vanish`, `hang`, `deaf`, `wait`.
+which faults have come), `again` (a file without which it does not load after its death), `beside` (so many other
+requests that it dies under). Words in a prompt ask for more: `die`, `vanish`, `hang`, `deaf`, `wait`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,7 @@ class Handler(BaseHTTPRequestHandler):
         if "vanish" in words and first("vanish"):
             os.kill(os.getpid(), signal.SIGKILL)
         if "die" in words and first("die"):
+            until(lambda: state.running > WAITS.get("beside", 0))
             say("ERROR", "core.py", "EngineCore encountered a fatal error.")
             say("ERROR", "core.py", '  File "/site-packages/vllm/v1/engine/core.py", line 9, in run_busy_loop')
             say("ERROR", "core.py", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -127,7 +130,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(3_600)
         if "invalid" in words:
             say("ERROR", "serving.py", f"ValueError: {' '.join(words)}")
-        if state.dead.wait(0.2 if "wait" in words else 0.002):
+        moment = 60.0 if "beside" in WAITS else 0.2
+        if state.dead.wait(moment if "wait" in words else 0.002):
             self.refuse(500, DEAD, "InternalServerError")
             return
         count = body.get("max_completion_tokens") or body.get("max_tokens") or 4
@@ -150,6 +154,13 @@ class Handler(BaseHTTPRequestHandler):
                 "completion_tokens": count,
             },
         }
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so, and no longer than a minute."""
+    ends = time.monotonic() + 60
+    while not is_so() and time.monotonic() < ends:
+        time.sleep(0.002)
 
 
 def first(fault: str) -> bool:
@@ -194,6 +205,8 @@ def load(given: argparse.Namespace) -> int:
     if WAITS.get("never_loads"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3_600)
+    if "again" in WAITS and Path(WAITS["once"], "die").exists():
+        until(Path(WAITS["again"]).exists)
     time.sleep(WAITS.get("load_seconds", 0))
     longest = int(json.loads(config.read_text())["max_position_embeddings"])
     return min(longest, given.max_model_len or longest)
@@ -207,11 +220,13 @@ def main() -> None:
     ThreadingHTTPServer.daemon_threads = True
     ThreadingHTTPServer.request_queue_size = 256
     server = ThreadingHTTPServer((given.host, given.port), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     say("INFO", "loggers.py", "Engine 000: Avg prompt throughput: 0.0 tokens/s")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     Handler.state.dead.wait()
+    if WAITS.get("lingers"):
+        time.sleep(3_600)
     # There, too, those in flight are answered before it goes.
-    time.sleep(3_600 if WAITS.get("lingers") else 0.1)
+    until(lambda: Handler.state.running == 0)
     os._exit(1)
 
 

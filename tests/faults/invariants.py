@@ -91,8 +91,9 @@ def _over_cap(stage: Stage) -> list[str]:
     restarted cannot be told from one that is gone, so others have its slots until it comes back and gives up its calls.
     """
     problems = []
+    within = GIVEN_UP_WITHIN + 2 * stage.late.worst
     for at, said in stage.recorder.over_cap:
-        stills = [span for p in stage.processes.values() for span in p.still.touching(at - GIVEN_UP_WITHIN, at)]
+        stills = [span for p in stage.processes.values() for span in p.still.touching(at - within, at)]
         if not any(stage.outages.touching(began, ended) for began, ended in stills):
             problems.append(f"{said}, at {at:.3f}")
     return problems

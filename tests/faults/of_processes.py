@@ -30,7 +30,7 @@ async def kill_a_worker(run: Run) -> None:
 
 async def _is_declared_dead(stage: Stage, pid: int, killed_at: float) -> None:
     """With the times of a real deployment that is within 15 s."""
-    latest = killed_at + stage.dead_after + FOUND_DEAD_WITHIN
+    latest = killed_at + stage.dead_after + FOUND_DEAD_WITHIN + 2 * stage.late.worst
     dead_at = None
     while dead_at is None and time.time() < latest + 30:
         await asyncio.sleep(0.2)

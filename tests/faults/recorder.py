@@ -203,7 +203,7 @@ class Recorder:
             self.deadly[send.name](send.process)
             return False
         more = self.chance.uniform(0.3, 1.0) if send.name in self.later else 0.0
-        if not await _stays(reader, self.chance.uniform(*self.pace) + more):
+        if not await _stays(reader, self.chance.uniform(*self.pace) + more) or _has_left(writer):
             return False
         number = len(self.sends[send.name])
         if send.name in self.once and number == 1:

@@ -27,25 +27,28 @@ class Life:
 class Senders:
     """What is known of those that send."""
 
-    def __init__(self, lives: dict[int, list[Life]], processes: dict[str, Process]) -> None:
+    def __init__(self, lives: dict[int, list[Life]], processes: dict[str, Process], late: float) -> None:
+        """`late` is by how many seconds the witness of what was sent may have been too late with it."""
+        self.moment = SAME_MOMENT + late
+        """Seconds that may lie between what happened at the same moment."""
+        self._closed = CLOSED_WITHIN + late
         self._lives = lives
         self._gave_up = {name: process.gave_up() for name, process in processes.items()}
         self._processes = processes
 
-    def life_of(self, send: Send) -> Life | None:
-        """The life in which a request was sent; None where its process had none."""
+    def lives_of(self, send: Send) -> list[Life]:
+        """Those in which a request may have been sent, the likeliest first; none where its process had none."""
         lives = [life for life in self._lives.get(send.pid, []) if life.began <= send.at + SAME_MOMENT]
-        return lives[-1] if lives else None
+        surely = [at for at, life in enumerate(lives) if life.began < send.at - self.moment]
+        return lives[max(surely, default=0) :][::-1]
 
     def lost(self, send: Send, before: float) -> bool:
         """Whether the life in which a request was sent, or its call, ended after it was sent and before a moment."""
         cut_off = self._gave_up[send.process]["worker_cut_off"]
-        if any(send.at - SAME_MOMENT <= at <= before + SAME_MOMENT for at in cut_off) or self.is_cut_short(send):
+        if any(send.at - self.moment <= at <= before + self.moment for at in cut_off) or self.is_cut_short(send):
             return True
-        life = self.life_of(send)
-        if life is None or life.dead_at is None:
-            return False
-        return send.at <= life.dead_at + SAME_MOMENT and life.dead_at <= before + SAME_MOMENT
+        ends = [life.dead_at for life in self.lives_of(send) if life.dead_at is not None]
+        return any(send.at <= at + self.moment and at <= before + self.moment for at in ends)
 
     def is_dead(self, worker: int) -> bool:
         """Whether a life is over; one that nobody knows is not."""
@@ -55,7 +58,7 @@ class Senders:
         """Whether it was given up because its process had been told to stop and the grace was over."""
         stops = self._processes[send.process].stops
         return any(
-            send.at <= told_at + SAME_MOMENT and told_at + GRACE - SAME_MOMENT <= send.ended <= ended_at + CLOSED_WITHIN
+            send.at <= told_at + self.moment and told_at + GRACE - self.moment <= send.ended <= ended_at + self._closed
             for told_at, ended_at in stops
         )
 
@@ -64,7 +67,7 @@ class Senders:
         gave_up = self._gave_up[send.process].values()
         moments = [*self._processes[send.process].killed_at, *(at for moments in gave_up for at in moments)]
         ended = send.ended
-        return any(at - SAME_MOMENT <= ended <= at + CLOSED_WITHIN for at in moments) or self.is_cut_short(send)
+        return any(at - self.moment <= ended <= at + self._closed for at in moments) or self.is_cut_short(send)
 
 
 async def senders_of(stage: Stage) -> Senders:
@@ -73,4 +76,4 @@ async def senders_of(stage: Stage) -> Senders:
     for row in await stage.sql("SELECT no, pid, started_at, dead_at FROM worker ORDER BY no"):
         dead_at = None if row["dead_at"] is None else row["dead_at"].timestamp()
         lives[row["pid"]].append(Life(row["no"], row["started_at"].timestamp(), dead_at))
-    return Senders(lives, stage.processes)
+    return Senders(lives, stage.processes, stage.late.worst)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.faults.job import Job
 from tests.faults.recorder import Outcome, Send
-from tests.faults.senders import SAME_MOMENT, Senders, senders_of
+from tests.faults.senders import Senders, senders_of
 from tests.faults.stage import Stage
 from tests.faults.tries import Tries, miscounted, tries_of, unjustified
 
@@ -38,7 +38,7 @@ async def check_sends(stage: Stage, job: Job, record: Record) -> list[str]:
     for line, name in enumerate(job.names):
         sends = sorted(stage.recorder.sends.get(name, []), key=lambda send: send.at)
         found = [
-            *_unwritten(sends, tries[line]),
+            *_unwritten(sends, tries[line], senders),
             *_needless(sends, senders),
             *_given_up(sends, senders),
         ]
@@ -83,22 +83,25 @@ def sent_late(stage: Stage, job: Job, at: float, *, told: bool, until: float = f
     rules promise no more: cancelling waits for no worker.
     """
 
+    # The worker may have been as late as the witness.
+    late = 2 * stage.late.worst
+
     def allowed(send: Send) -> float:
         process = stage.processes[send.process]
         since = at - HEARS_AGAIN
         troubles = (process.wire.troubles, process.still, process.began, stage.outages)
         if any(spans.touching(since, send.at) for spans in troubles):
-            return at + NOTICED + stage.dead_after / 2
-        return at + TOLD_WITHIN + (0 if told else NOTICED)
+            return at + NOTICED + stage.dead_after / 2 + late
+        return at + TOLD_WITHIN + (0 if told else NOTICED) + late
 
     return [send for send in stage.recorder.of(job.names) if allowed(send) < send.at < until]
 
 
-def _unwritten(sends: list[Send], tries: Tries) -> Iterator[str]:
+def _unwritten(sends: list[Send], tries: Tries, senders: Senders) -> Iterator[str]:
     """Each send was written down before: so a crash leaves no unknown spending."""
     written = [at for at, _ in tries.written]
     for number, send in enumerate(sends, 1):
-        if bisect_right(written, send.at + SAME_MOMENT) < number:
+        if bisect_right(written, send.at + senders.moment) < number:
             yield f"send {number} had not been written down; {len(written)} were"
 
 
@@ -113,7 +116,7 @@ def _needless(sends: list[Send], senders: Senders) -> Iterator[str]:
 def _given_up(sends: list[Send], senders: Senders) -> Iterator[str]:
     """Nobody alive and well leaves a request that its server works on, whether it is sent again or not."""
     for send in sends:
-        if senders.life_of(send) is None:
+        if not senders.lives_of(send):
             yield f"sent at {send.at:.3f} by a process that was no worker"
         if send.outcome is Outcome.GONE and not senders.had_reason_to_go(send):
             yield f"given up at {send.ended:.3f} without a reason"
@@ -123,7 +126,7 @@ def _against_answer(sends: list[Send], answer: Any, senders: Senders) -> Iterato
     """It was sent before it was answered and not after, and a reply that somebody living heard is its answer."""
     committed = answer["at"].timestamp()
     for send in sends:
-        if send.at > committed + SAME_MOMENT:
+        if send.at > committed + senders.moment:
             yield f"sent at {send.at:.3f} though its answer was stored at {committed:.3f}"
         is_final = send.outcome in (Outcome.ANSWERED, Outcome.REFUSED)
         heard = is_final and not senders.lost(send, float("inf"))

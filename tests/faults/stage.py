@@ -17,6 +17,7 @@ from overnight.store.embedded import GONE, Embedded, ensure
 from tests.conftest import BINARIES
 from tests.faults.caller import Caller
 from tests.faults.job import Job, plan
+from tests.faults.lateness import Lateness
 from tests.faults.launch import DEAD_AFTER
 from tests.faults.process import Process
 from tests.faults.recorder import Recorder
@@ -55,6 +56,7 @@ class Stage:
         """They are called through the first one, `a`."""
         self.jobs: list[Job] = []
         self.watcher = Watcher(server.dsn)
+        self.late = Lateness()
         self.caller = Caller(lambda: self.processes["a"].url, chance)
         self.disk: Path | None = None
         """The small disk that the server keeps its data on, where there is one."""
@@ -122,7 +124,7 @@ class Stage:
 
     async def sql(self, statement: str, *given: Any) -> list[Any]:
         """Rows of a statement, as nobody's wire sees them; asked again while the server is away."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 connection = await asyncpg.connect(self.server.dsn, timeout=10)
@@ -229,7 +231,7 @@ async def staged(
         stage.disk = disk
         stage.recorder.cap = cap
         await stage.recorder.up()
-        watching = asyncio.create_task(stage.watcher.run())  # cancelled below
+        watching = [asyncio.create_task(look.run()) for look in (stage.watcher, stage.late)]  # cancelled below
         try:
             for name, parts in chance.choice(LAYOUTS).items():
                 more = {} if cap is None else {"BATCH_MODEL_CONCURRENCY": str(cap)}
@@ -238,6 +240,7 @@ async def staged(
             await stage.take_baseline()
             yield stage
         finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+            for task in watching:
+                task.cancel()
+            await asyncio.wait(watching)
             await stage.close()

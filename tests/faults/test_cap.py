@@ -23,7 +23,7 @@ from tests.scripted_upstream import completion
 from tests.worker.rig import add_batch, names, request, results, value, values
 
 CAP = 6
-REQUESTS = 900
+REQUESTS = 3_000
 
 
 class Recorder:
@@ -36,6 +36,8 @@ class Recorder:
     def __init__(self) -> None:
         self.open: Counter[str] = Counter()
         self.most = 0
+        self.moment = 0.1
+        """Seconds that a request takes."""
         self.arrived: Counter[str] = Counter()
         self.held: dict[str, asyncio.Event] = {}
         self.changed = asyncio.Event()
@@ -93,7 +95,7 @@ class Recorder:
     async def _work(self, process: str, reader: asyncio.StreamReader) -> bool:
         """Take a moment, or longer while the process is held; False when the caller went away."""
         held = self.held.get(process)
-        working = asyncio.ensure_future(held.wait() if held is not None else asyncio.sleep(0.1))
+        working = asyncio.ensure_future(held.wait() if held is not None else asyncio.sleep(self.moment))
         gone = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -126,7 +128,7 @@ def process(name: str, database: str, recorder: Recorder, folder: Path) -> Itera
             yield running
         finally:
             running.kill()
-            running.wait(10)
+            running.wait(60)
 
 
 async def dead(store: Store, count: int) -> None:
@@ -165,6 +167,7 @@ async def test_the_cap_holds_through_joining_killing_freezing_and_coming_back(
                 )
                 seen.held.pop("b").set()
                 await seen.until(lambda: seen.total == CAP, "the cap is used again")
+                seen.moment = 0.0
                 async with asyncio.timeout(60):
                     while await value(store, "SELECT completed FROM batch") < REQUESTS:
                         await asyncio.sleep(0.2)

@@ -47,13 +47,14 @@ def told(service: Served, event: str) -> int:
 
 def test_kill_9_of_the_server_runs_again_only_what_was_in_flight(tmp_path: Path) -> None:
     slots = 20
-    with Witness(seconds=0.1) as witness:
+    with Witness(seconds=0.1, most=REQUESTS // 2) as witness:
         service = Served(tmp_path, "--upstream", witness.url, "--upstream-slots", str(slots))
         service.start()
         batch = service.submit(questions())
         witness.wait_for(REQUESTS // 2)
 
         service.kill()
+        witness.answer_more()
         service.start()
         ended = service.wait(batch)
 
@@ -85,13 +86,14 @@ def test_sigterm_in_the_middle_finishes_what_runs_and_nothing_runs_twice(tmp_pat
 
 def test_kill_9_of_postgres_loses_nothing_and_needs_no_restart(tmp_path: Path) -> None:
     with (
-        Witness(seconds=0.1) as witness,
+        Witness(seconds=0.1, most=REQUESTS // 2) as witness,
         Served(tmp_path, "--upstream", witness.url, "--upstream-slots", "20") as service,
     ):
         batch = service.submit(questions())
         witness.wait_for(REQUESTS // 2)
 
         kill_postgres(tmp_path)
+        witness.answer_more()
         ended = service.wait(batch)
 
         check_whole(service, ended)

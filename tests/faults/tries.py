@@ -56,23 +56,33 @@ def miscounted(answer: Any, tries: Tries, sends: list[Send], senders: Senders) -
             f"{answer['tries']} tries are told, {len(tries.written)} were written down and {tries.uncounted} of these "
             "were none"
         )
-    lives = {send: senders.life_of(send) for send in sends}
     written = Counter(worker for _, worker in tries.written)
-    sent = Counter(life.no for life in lives.values() if life is not None)
-    for worker in written | sent:
-        of_life = [send for send, life in lives.items() if life is not None and life.no == worker]
+    sent = _by_life(sends, written, senders)
+    for worker in written.keys() | sent.keys():
+        of_life = sent[worker]
         calls = [call for call in tries.calls if call["worker"] == worker]
-        gone = sum(send.outcome is Outcome.GONE for send in of_life)
+        # One that was answered as it was given up is seen to have gone by one side only.
+        gone = sum(send.outcome is Outcome.GONE or senders.had_reason_to_go(send) for send in of_life)
         if sum(not call["counted"] for call in calls) > gone:
             yield f"worker {worker} says that more tries were none than the {gone} that it gave up"
         unread = sum(send.outcome in (Outcome.BROKEN, Outcome.FAILED) and send.status is None for send in of_life)
         in_vain = sum(call["counted"] and call["status"] is None and call["code"] in UNREACHED for call in calls)
         lost = int(senders.is_dead(worker))
-        if not 0 <= written[worker] - sent[worker] <= max(0, in_vain - unread) + lost:
+        if not 0 <= written[worker] - len(of_life) <= max(0, in_vain - unread) + lost:
             yield (
-                f"worker {worker} wrote it down {written[worker]} times and sent it {sent[worker]} times; "
+                f"worker {worker} wrote it down {written[worker]} times and sent it {len(of_life)} times; "
                 f"{in_vain} tries are said to have found no server, {unread} of these arrived"
             )
+
+
+def _by_life(sends: list[Send], written: Counter[int], senders: Senders) -> defaultdict[int, list[Send]]:
+    """What each worker sent: of the lives in which it may have been, one that had still written it down."""
+    sent: defaultdict[int, list[Send]] = defaultdict(list)
+    for send in sends:
+        lives = [life.no for life in senders.lives_of(send)]
+        if lives:
+            sent[next((no for no in lives if len(sent[no]) < written[no]), lives[0])].append(send)
+    return sent
 
 
 def unjustified(

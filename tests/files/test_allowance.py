@@ -104,7 +104,7 @@ async def test_with_room_for_one_of_two_uploads_at_once_one_gets_in(store: Store
 
 
 async def lock_wait(store: Store) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await value(
             store,
             "SELECT count(*) FROM pg_locks WHERE NOT granted"

@@ -301,7 +301,7 @@ async def test_no_connection_is_held_while_a_slow_sender_is_waited_for(store_url
             whole = upload_form(BIG)
             for start in range(0, len(whole), 500_000):
                 yield whole[start : start + 500_000]
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await rows_left(store)
 
         await receive(store, Limits(), owner, CONTENT_TYPE, body())

@@ -15,7 +15,7 @@ from tests.fuzz.effort import examples
 from tests.fuzz.oracle import Verdict, Wrong
 
 NOTHING = dict.fromkeys(("batch", "block", "roll", "attempt", "segment", "answer", "file", "file_chunk"), 0)
-WITHIN = 20
+WITHIN = 60
 """Seconds; nothing that is sent takes so long, unless it hangs."""
 
 

@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 
 from overnight.store.embedded import Embedded, ensure, is_running
 from overnight.store.folder import Folder
@@ -137,11 +139,20 @@ def postmaster_of(folder: Path) -> int:
 
 
 def kill(pid: int) -> None:
-    """Kill a process on the spot."""
+    """Kill a process on the spot: it has given back what it held when this returns, buried or not."""
     os.kill(pid, signal.SIGKILL)
+    while _is_alive(pid):
+        time.sleep(0.001)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30) -> None:
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until the condition holds; fail if it does not in time."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -80,7 +80,7 @@ def text_of(*flushes: list[Answer]) -> bytes:
 
 async def wait_for_lock(store: Store) -> None:
     """Return when some connection waits for a row that another one holds."""
-    async with asyncio.timeout(10), store.session() as session:
+    async with asyncio.timeout(60), store.session() as session:
         while not await session.connection.fetchval(
             "SELECT count(*) FROM pg_locks WHERE NOT granted"
             " AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"

@@ -63,7 +63,7 @@ async def granted(store: Store) -> dict[int, int]:
 
 async def waits(store: Store) -> None:
     """Return when somebody waits for a lock."""
-    async with asyncio.timeout(10), store.session() as session:
+    async with asyncio.timeout(60), store.session() as session:
         while not await session.connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0)
 
@@ -262,7 +262,7 @@ async def test_slots_of_a_frozen_worker_are_free_when_it_is_killed(store: Store)
     session = await store.connect(frozen.session_name)
     assert await declare_dead(store, frozen.no, AT_ONCE)
     await session.connection.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await free_lingering(store):
             await asyncio.sleep(0)
     assert (await one(store, other, 10)).allowed == 10
@@ -273,7 +273,7 @@ async def test_a_frozen_worker_whose_session_had_to_be_ended_is_not_taken_for_go
     await one(store, frozen, 6)
     async with connected(store, frozen):
         assert await end_sessions(store, frozen.no) == 1
-    async with asyncio.timeout(10), store.session() as session:
+    async with asyncio.timeout(60), store.session() as session:
         while await session.connection.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", frozen.session_name
         ):

@@ -29,7 +29,7 @@ async def ears(store: Store) -> AsyncIterator[dict[str, Bell]]:
 async def hear(*bells: Bell) -> None:
     """Wait until all of them ring."""
     for bell in bells:
-        await asyncio.wait_for(bell.wait(FOR_EVER), 10)
+        await asyncio.wait_for(bell.wait(FOR_EVER), 60)
 
 
 async def test_each_channel_has_its_bell(store: Store, ears: dict[str, Bell]) -> None:

@@ -92,7 +92,7 @@ async def test_a_session_deep_in_a_query_does_not_hold_up_a_new_server(folder: P
 
 
 async def until_busy(server: Embedded, session: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await run(server, "SELECT state FROM pg_stat_activity WHERE pid = $1", session) != "active":
             await asyncio.sleep(0.02)
 

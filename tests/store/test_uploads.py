@@ -172,7 +172,7 @@ async def until_blocked(session: Any) -> None:
     Asks `pg_locks`: what `pg_stat_activity` shows stays the same for a whole transaction.
     """
     blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await session.connection.fetchval(blocked):
             await asyncio.sleep(0)
 

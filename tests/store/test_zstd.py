@@ -53,7 +53,7 @@ def test_threads_do_not_share_a_context() -> None:
     assert len(contexts) == 4
 
 
-_all_here = Barrier(4, timeout=10)
+_all_here = Barrier(4, timeout=60)
 
 
 def _context_once_all_are_here(_: int) -> int:

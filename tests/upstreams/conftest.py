@@ -65,7 +65,7 @@ def connect(stack: AsyncExitStack) -> Connect:
 class Outcome:
     """A call that was sent, and what became of it."""
 
-    def __init__(self, pool: Pool, timeout: float = 10.0, body: bytes = b"{}", **kw: Any) -> None:
+    def __init__(self, pool: Pool, timeout: float = 60.0, body: bytes = b"{}", **kw: Any) -> None:
         self._come = asyncio.get_running_loop().create_future()
         self.times = 0
         """How often the call's end was told."""

@@ -91,7 +91,7 @@ async def test_a_kept_connection_that_was_closed_is_not_written_to(connect: Conn
         pool = connect(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
         for _ in range(3):
             call = Outcome(pool)
-            peer, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
+            peer, _ = await asyncio.wait_for(loop.sock_accept(listener), 60)
             await loop.sock_recv(peer, 65536)
             await loop.sock_sendall(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             assert (await call.reply()).body == b"{}"
@@ -105,7 +105,7 @@ async def test_calls_sent_together_go_out_on_connections_that_live(connect: Conn
         listener.setblocking(False)
         pool = connect(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
         first = [Outcome(pool), Outcome(pool)]
-        closed, kept = [(await asyncio.wait_for(loop.sock_accept(listener), 10))[0] for _ in first]
+        closed, kept = [(await asyncio.wait_for(loop.sock_accept(listener), 60))[0] for _ in first]
         for peer in (closed, kept):
             await loop.sock_recv(peer, 65536)
             await loop.sock_sendall(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
@@ -113,10 +113,10 @@ async def test_calls_sent_together_go_out_on_connections_that_live(connect: Conn
             await call.reply()
         closed.close()
         replies: list[object] = []
-        pool.send(*(Call("/together", b"{}", 10.0, None, lambda _, came: replies.append(came)) for _ in range(2)))
-        fresh, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
+        pool.send(*(Call("/together", b"{}", 60.0, None, lambda _, came: replies.append(came)) for _ in range(2)))
+        fresh, _ = await asyncio.wait_for(loop.sock_accept(listener), 60)
         for peer in (kept, fresh):
-            asked = await asyncio.wait_for(loop.sock_recv(peer, 65536), 10)
+            asked = await asyncio.wait_for(loop.sock_recv(peer, 65536), 60)
             assert asked.count(b"POST /v1/together") == 1
             peer.close()
         await pool.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from time import monotonic
 
 import pytest
 
+from overnight.upstreams import http
 from overnight.upstreams.call import Broken, BrokenKind, Endpoint, Reply
 from overnight.upstreams.streamed import MOST_AHEAD, CutError, Exchange, Head, StreamPool
 from tests.upstreams.conftest import Serve
@@ -53,7 +55,7 @@ async def test_head_and_parts_come_before_the_end(serve: Serve, stack: AsyncExit
 
     ends = Ends()
     pool = pool_to(await serve(script), stack)
-    exchange = Exchange(pool, "/chat/completions", b"{}", 10.0, ends.append)
+    exchange = Exchange(pool, "/chat/completions", b"{}", 60.0, ends.append)
     head = await exchange.begin()
     assert isinstance(head, Head)
     assert (head.status, head.content_type, head.length) == (200, "text/event-stream", None)
@@ -81,7 +83,7 @@ async def test_a_reader_that_waits_pauses_the_server_and_the_connection_is_used_
     ends = Ends()
     pool = pool_to(server, stack)
     for _ in range(3):
-        exchange = Exchange(pool, "/completions", b"{}", 10.0, ends.append)
+        exchange = Exchange(pool, "/completions", b"{}", 60.0, ends.append)
         assert isinstance(await exchange.begin(), Head)
         await asyncio.sleep(0.05)
         assert exchange._size < size / 2
@@ -125,7 +127,7 @@ async def test_what_breaks_a_reply_off_is_told_once(
         await peer.say(said)
 
     ends = Ends()
-    exchange = Exchange(pool_to(await serve(script), stack), "/completions", b"{}", 10.0, ends.append)
+    exchange = Exchange(pool_to(await serve(script), stack), "/completions", b"{}", 60.0, ends.append)
     begun = await exchange.begin()
     if came is None:
         assert isinstance(begun, Broken)
@@ -139,7 +141,9 @@ async def test_what_breaks_a_reply_off_is_told_once(
     assert ends == [begun]
 
 
-async def test_time_runs_out_in_the_middle_of_a_reply_too(serve: Serve, stack: AsyncExitStack) -> None:
+async def test_time_runs_out_in_the_middle_of_a_reply_too(
+    serve: Serve, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def script(peer: Peer) -> None:
         await peer.read()
         await peer.say(CHUNKED)
@@ -147,8 +151,9 @@ async def test_time_runs_out_in_the_middle_of_a_reply_too(serve: Serve, stack: A
 
     ends = Ends()
     pool = pool_to(await serve(script), stack, sweep_seconds=0.01)
-    exchange = Exchange(pool, "/completions", b"{}", 0.1, ends.append)
+    exchange = Exchange(pool, "/completions", b"{}", 60.0, ends.append)
     assert isinstance(await exchange.begin(), Head)
+    monkeypatch.setattr(http, "monotonic", lambda: monotonic() + 60.0)
     with pytest.raises(CutError) as cut:
         await exchange.next()
     assert cut.value.broken.kind is BrokenKind.TIMEOUT
@@ -166,13 +171,13 @@ async def test_a_call_that_is_given_up_closes_its_connection_at_any_moment(serve
 
     ends = Ends()
     pool = pool_to(await serve(script), stack)
-    begun = Exchange(pool, "/completions", b"{}", 10.0, ends.append)
+    begun = Exchange(pool, "/completions", b"{}", 60.0, ends.append)
     await begun.begin()
     begun.cancel()
     begun.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await left.acquire()
-    unsent = Exchange(pool, "/completions", b"{}", 10.0, ends.append)
+    unsent = Exchange(pool, "/completions", b"{}", 60.0, ends.append)
     unsent.cancel()
     came = await unsent.begin()
     assert isinstance(came, Broken)

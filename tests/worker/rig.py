@@ -16,7 +16,6 @@ from overnight.catalog.upstream_route import UpstreamRoute
 from overnight.domain import ids
 from overnight.domain.limits import Limits
 from overnight.loops import Bell
-from overnight.monotonic import monotonic
 from overnight.store import zstd
 from overnight.store.answers import ERROR, OUTPUT, stream
 from overnight.store.life import Life
@@ -128,7 +127,7 @@ class Rig:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Let the worker work until something is so."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not is_so():
                 if not await self.worker.round() and not is_so():
                     await self.worker.bell.wait(0.02)
@@ -157,13 +156,16 @@ async def rigged(
     *,
     limits: Limits | None = None,
     slots: int = 32,
-    clock: Callable[[], float] = monotonic,
+    clock: Callable[[], float] = lambda: 0.0,
     route: Route | None = None,
     only: int | None = None,
     begun: bool = True,
 ) -> AsyncIterator[Rig]:
-    """A worker that has told the deployment what it serves. It is dropped at the end as a killed one would be."""
-    limits = limits or Limits(request_seconds=10.0)
+    """A worker that has told the deployment what it serves. It is dropped at the end as a killed one would be.
+
+    The clock by which it knows how old its heartbeat is stands still: it has one when the test says so.
+    """
+    limits = limits or Limits(request_seconds=60.0)
     life = Life(store, slots, clock)
     life.capped = lambda: limits.per_model is not None
     if begun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -139,12 +138,13 @@ async def test_nobody_waits_for_a_request_of_a_model_that_is_queued(store: Store
     async with rigged(store, upstream, slots=4) as rig:
         await add_batch(store, [request("r")])
         other = await add_batch(store, [request(f"s{i}", "n") for i in range(50)], model="n")
+        # Should anybody wait for it, then for longer than this test.
+        rig.worker._held.turns = replace(rig.worker._held.turns, wait=3_600.0)
         await rig.until(lambda: upstream.in_flight == 3)
         await add_lost(store, [request("alone")])
         await rounds(rig)
         slow.turnstile.let_pass(3)
-        async with asyncio.timeout(5):
-            await rig.until(lambda: len(upstream.asked) == 51 and rig.worker.unstored == 0)
+        await rig.until(lambda: len(upstream.asked) == 51 and rig.worker.unstored == 0)
     assert (await results(store, other)).keys() == {f"s{i}" for i in range(50)}
     assert "alone" not in upstream.arrivals
 

@@ -27,7 +27,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def capped(cap: int | None) -> Limits:
-    return Limits(per_model=cap, request_seconds=10.0)
+    return Limits(per_model=cap, request_seconds=60.0)
 
 
 def set_cap(limits: Limits, cap: int | None) -> None:
@@ -37,7 +37,7 @@ def set_cap(limits: Limits, cap: int | None) -> None:
 
 async def until(is_so: Callable[[], bool], *rigs: Rig) -> None:
     """Let workers work side by side until something is so."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not is_so():
             for rig in rigs:
                 await rig.worker.round()

@@ -141,7 +141,7 @@ async def test_a_slot_that_an_interactive_request_leaves_is_filled_without_a_rou
     store: Store, upstream: Upstream
 ) -> None:
     upstream.script = Turnstile()
-    limits = Limits(request_seconds=10.0)
+    limits = Limits(request_seconds=60.0)
     await add_batch(store, [request(f"r{i}") for i in range(20)])
     async with (
         rigged(store, upstream, limits=limits, route=Engine(upstream.url, 4)) as rig,
@@ -150,7 +150,7 @@ async def test_a_slot_that_an_interactive_request_leaves_is_filled_without_a_rou
         await until(lambda: rig.worker.running == 1, rig)
         await rounds(rig)
         give_up(1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while rig.worker.running < 2:
                 await upstream.settled()
 
@@ -159,7 +159,7 @@ async def test_a_batch_that_had_given_all_slots_away_has_a_round_when_one_is_lef
     store: Store, upstream: Upstream
 ) -> None:
     upstream.script = Turnstile()
-    limits = Limits(request_seconds=10.0)
+    limits = Limits(request_seconds=60.0)
     await add_batch(store, [request(f"r{i}") for i in range(20)])
     async with (
         rigged(store, upstream, limits=limits, route=Engine(upstream.url, 2)) as rig,
@@ -170,7 +170,7 @@ async def test_a_batch_that_had_given_all_slots_away_has_a_round_when_one_is_lef
         # What rang so far was about something else.
         await rig.worker.bell.wait(0.01)
         give_up(1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await rig.worker.bell.wait(1_000)
         await rig.worker.round()
         assert rig.worker.running == 1
@@ -201,7 +201,7 @@ async def test_no_request_of_a_batch_starts_beside_as_many_as_the_cap(store: Sto
 
 async def test_the_reserve_is_left_free_and_without_yielding_nothing_is(store: Store, upstream: Upstream) -> None:
     upstream.script = Turnstile()
-    limits = Limits(request_seconds=10.0, interactive_reserve=1)
+    limits = Limits(request_seconds=60.0, interactive_reserve=1)
     await add_batch(store, [request(f"r{i}") for i in range(20)])
     async with rigged(store, upstream, limits=limits, route=Engine(upstream.url, 4)) as rig:
         await until(lambda: rig.worker.running == 3, rig)

@@ -41,7 +41,7 @@ async def waited(store: Store, rig: Rig) -> Any:
 
 async def answered(rig: Rig, store: Store, count: int) -> None:
     """Let a worker go on until so many answers are stored and its slots are full again."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await value(store, "SELECT count(*) FROM answer") < count or rig.worker.running < 4:
             await rig.worker.round()
             await rig.worker.bell.wait(0.02)

@@ -113,7 +113,7 @@ async def test_nothing_starts_while_as_much_waits_to_be_stored_as_may(
         await rig.until(lambda: upstream.in_flight == 4)
         gate.open()
         # No round comes by, so nothing is stored.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while rig.worker.running:
                 await asyncio.sleep(0)
         assert len(upstream.asked) == 4

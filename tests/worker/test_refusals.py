@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from overnight.domain.concurrency import rule
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure, serving
 from tests.worker.rig import Rig, add_batch, names, request, rigged
@@ -28,12 +30,17 @@ async def rig(store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch)
 
 
 class Refusing:
-    """Refuses what comes while enough is in flight; the rest waits until the gate is opened."""
+    """Refuses what comes while enough is in flight; the rest waits until the gate is opened.
 
-    def __init__(self, upstream: Upstream, status: int, takes: int = TAKES) -> None:
+    The first refusals are said `together`, when there are so many, however long a slow machine takes to send them.
+    """
+
+    def __init__(self, upstream: Upstream, status: int, takes: int = TAKES, together: int = 1) -> None:
         self._upstream = upstream
         self._status = status
         self._takes = takes
+        self._together = together
+        self._all_there = asyncio.Event()
         self.gate = Gate()
         self.taken = 0
         self.refused = 0
@@ -46,6 +53,9 @@ class Refusing:
 
     async def _refuse(self) -> Say:
         self.refused += 1
+        if self.refused >= self._together:
+            self._all_there.set()
+        await self._all_there.wait()
         return Say(self._status, failure("too_many"))
 
 
@@ -58,7 +68,7 @@ async def rounds(rig: Rig, count: int) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_refused_slot_is_not_filled_again(store: Store, upstream: Upstream, rig: Rig, status: int) -> None:
-    script = upstream.script = Refusing(upstream, status)
+    script = upstream.script = Refusing(upstream, status, together=32 - TAKES)
     await add_batch(store, [request(name) for name in sorted(names(MANY))])
     await rig.until(lambda: script.refused > 0 and script.taken >= TAKES)
     await rounds(rig, 15)
@@ -73,8 +83,12 @@ async def test_a_refused_slot_is_not_filled_again(store: Store, upstream: Upstre
     assert upstream.most_in_flight <= 32
 
 
-async def test_a_server_that_refuses_everything_is_left_alone(store: Store, upstream: Upstream, rig: Rig) -> None:
-    script = upstream.script = Refusing(upstream, 429, takes=0)
+async def test_a_server_that_refuses_everything_is_left_alone(
+    store: Store, upstream: Upstream, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # For longer than a slow machine takes for the rounds, in which it may be tried again else.
+    monkeypatch.setattr(rule, "FIRST_PAUSE", rule.LONGEST_PAUSE)
+    script = upstream.script = Refusing(upstream, 429, takes=0, together=8)
     await add_batch(store, [request(name) for name in sorted(names(MANY))])
     await rig.until(lambda: script.refused >= 8)
     await rounds(rig, 15)

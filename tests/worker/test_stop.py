@@ -83,7 +83,7 @@ async def test_the_whole_of_a_worker_runs_until_it_is_cancelled(store: Store, up
     batch = await add_batch(store, [request(f"r{i}") for i in range(300)])
     async with rigged(store, upstream) as rig:
         running = asyncio.create_task(rig.worker.run())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await value(store, "SELECT completed FROM batch") < 300:
                 await upstream.settled()
         await rig.worker.stop(1.0)

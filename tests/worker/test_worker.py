@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from overnight.domain import backoff
 from overnight.domain.limits import Limits
 from overnight.store.pool import Store
 from overnight.worker import start
@@ -128,7 +128,7 @@ async def test_the_cap_of_a_model_is_never_exceeded(store: Store, upstream: Upst
     upstream.script = count
     await add_batch(store, [request(f"m{i}") for i in range(40)])
     await add_batch(store, [request(f"n{i}", model="n") for i in range(40)], model="n")
-    async with rigged(store, upstream, slots=20, limits=Limits(per_model=3, request_seconds=10)) as rig:
+    async with rigged(store, upstream, slots=20, limits=Limits(per_model=3, request_seconds=60)) as rig:
         await rig.until(lambda: running == {"m": 3, "n": 3})
         gate.open()
         await rig.finish()
@@ -219,16 +219,20 @@ async def test_what_may_pass_is_tried_again(rig: Rig, case: str) -> None:
 
 
 async def test_a_request_that_takes_too_long_fails_with_a_timeout(store: Store, upstream: Upstream) -> None:
-    gate = Gate()
+    gates = {"quick": Gate(), "slow": Gate()}
 
     async def script(asked: Asked) -> Say:
-        return await gate(asked) if asked.name == "slow" else await echo(asked)
+        return await gates[asked.name](asked)
 
     upstream.script = script
-    batch = await add_batch(store, [request("slow"), request("quick")])
-    async with rigged(store, upstream, limits=Limits(request_seconds=0.5)) as rig:
+    limits = Limits(request_seconds=60.0)
+    batch = await add_batch(store, [request("quick"), request("slow")])
+    async with rigged(store, upstream, limits=limits, slots=1) as rig:
+        await rig.until(lambda: list(upstream.arrivals) == ["quick"])
+        limits.request_seconds = 0.05
+        gates["quick"].open()
         await rig.finish()
-    gate.open()
+    gates["slow"].open()
     found = await results(store, batch)
     assert found["slow"]["error"]["code"] == "timeout"
     assert found["quick"]["error"] is None
@@ -261,12 +265,16 @@ async def test_a_longer_wait_that_the_server_asks_for_is_honoured(store: Store, 
     assert 59 < await value(store, "SELECT extract(epoch FROM again_at - at)::float FROM call") < 61
 
 
-async def test_a_request_fails_now_where_its_next_try_would_start_too_late(store: Store, upstream: Upstream) -> None:
+async def test_a_request_fails_now_where_its_next_try_would_start_too_late(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST", backoff.LONGEST)
+
     async def broken(_: Asked) -> Say:
         return Say(500, failure("broken", "the disk is full"))
 
     upstream.script = broken
-    batch = await add_batch(store, [request("a")], window=timedelta(seconds=2))
+    batch = await add_batch(store, [request("a")], window=backoff.LONGEST / 3)
     async with rigged(store, upstream) as rig:
         await rig.until(lambda: bool(rig.committed))
     error = (await results(store, batch))["a"]["error"]

@@ -155,6 +155,17 @@ class Child:
             pass
 
 
+async def wait_in_turns(task: asyncio.Task[None], within: float) -> None:
+    """Wait for a task, at most `within` seconds in which this process had its turns.
+
+    Time in which the machine stood still is none: what the task waits for may be there since, and nobody has looked.
+    """
+    for _ in range(int(within / LOOK_EVERY)):
+        done, _running = await asyncio.wait([task], timeout=LOOK_EVERY)
+        if done:
+            return
+
+
 def _read(line: bytes) -> Ready | Failed:
     if not line:
         return Failed(None)

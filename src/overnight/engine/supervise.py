@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
-from overnight.engine.child import LAST_WORDS, Child, Failed, Ready
+from overnight.engine.child import LAST_WORDS, Child, Failed, Ready, wait_in_turns
 from overnight.engine.errors import EngineError
 from overnight.engine.launch import Launch
 from overnight.engine.log import EngineLog
@@ -169,7 +169,7 @@ class LocalEngine:
                     reason = await self._load_and_watch(child)
                 finally:
                     await child.end(self.launch.grace if self.pace.grace is None else self.pace.grace)
-                    await asyncio.wait([following], timeout=LAST_WORDS)
+                    await wait_in_turns(following, LAST_WORDS)
                     following.cancel()
         finally:
             self._child = None
