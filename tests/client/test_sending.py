@@ -218,6 +218,17 @@ async def test_output_that_breaks_off_goes_on_behind_the_last_whole_line(call: C
     assert [a.path for a in server.asked] == [f"{asked}{offset}" for offset in (3, 5, 5)]
 
 
+@pytest.mark.parametrize("page", [b"<html>Hello</html>", b"[1]\n", b"[" * 10_000])
+async def test_output_that_is_none_is_told_as_such(page: bytes) -> None:
+    def read(url: str) -> None:
+        with Client(url) as client:
+            list(client.output("batch_1"))
+
+    async with scripted(reply(200, page)) as server:
+        with pytest.raises(OvernightError, match=r"output\.jsonl was answered with something other than a JSON object"):
+            await asyncio.to_thread(read, server.url)
+
+
 async def test_output_may_be_left_in_the_middle() -> None:
     def first(url: str) -> str:
         with Client(url) as client:

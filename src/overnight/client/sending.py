@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
@@ -101,14 +102,18 @@ def disconnected(request: httpx.Request, error: httpx.RequestError) -> Connectio
 
 def object_of(response: httpx.Response) -> dict[str, Any]:
     """The JSON object of a response. Raises OvernightError where it is something else."""
+    return read_object(response.content, f"{response.request.method} {response.request.url.path}")
+
+
+def read_object(text: bytes, call: str) -> dict[str, Any]:
+    """The JSON object that a call was answered with. Raises OvernightError where it is something else."""
     try:
-        found = response.json()
+        found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise OvernightError(
-            f"{response.request.method} {response.request.url.path} was answered with something other than a JSON "
-            "object: is the base URL that of an Overnight server?"
+            f"{call} was answered with something other than a JSON object: is the base URL that of an Overnight server?"
         )
     return found
 

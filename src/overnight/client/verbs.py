@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -10,6 +9,7 @@ import httpx
 
 from overnight.client.asking import Asking, Json, in_path
 from overnight.client.ordered import read_lines
+from overnight.client.sending import read_object
 
 RESULTS_AT_ONCE = 1_000
 
@@ -62,14 +62,16 @@ class Verbs(Asking):
         without a response included. What breaks off is continued.
         """
 
+        path = f"/v1/batches/{in_path(batch_id)}/output.jsonl"
+
         def ask(have: int) -> httpx.Request:
             return self._edge.http.build_request(
                 "GET",
-                f"/v1/batches/{in_path(batch_id)}/output.jsonl",
+                path,
                 params={"order": order, "offset": offset + have},
                 headers={"accept-encoding": "identity"},
             )
 
         async with aclosing(read_lines(self._edge, ask)) as lines:
             async for line in lines:
-                yield json.loads(line)
+                yield read_object(line, f"GET {path}")
