@@ -58,16 +58,27 @@ class _Connection:
 
         return run
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        transaction = self._connection.transaction()
-        await transaction.start()
+    def transaction(self) -> _Transaction:
+        return _Transaction(self._connection.transaction(), self._fuse)
+
+
+class _Transaction:
+    def __init__(self, transaction: Any, fuse: Fuse) -> None:
+        self._transaction = transaction
+        self._fuse = fuse
+
+    async def start(self) -> None:
+        await self._transaction.start()
+
+    async def commit(self) -> None:
         try:
-            yield
             self._fuse.step()
-        except BaseException:
-            # What a server does with the transaction of a client that is gone.
-            await transaction.rollback()
+        except Crash:
+            await self.rollback()
             raise
-        await transaction.commit()
+        await self._transaction.commit()
         self._fuse.step()
+
+    async def rollback(self) -> None:
+        """What a server does with the transaction of a client that is gone, too."""
+        await self._transaction.rollback()
