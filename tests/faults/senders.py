@@ -63,11 +63,16 @@ class Senders:
         )
 
     def had_reason_to_go(self, send: Send) -> bool:
-        """Whether a caller that closed its connection was killed then, or gave up all it ran, or had to stop."""
-        gave_up = self._gave_up[send.process].values()
-        moments = [*self._processes[send.process].killed_at, *(at for moments in gave_up for at in moments)]
-        ended = send.ended
-        return any(at - self.moment <= ended <= at + self._closed for at in moments) or self.is_cut_short(send)
+        """Whether a caller that closed its connection was killed then, or gave up all it ran, or had to stop.
+
+        One that stood still has not seen before it went on how a request ended.
+        """
+        process = self._processes[send.process]
+        moments = [*process.killed_at, *(at for moments in self._gave_up[send.process].values() for at in moments)]
+        first = last = send.ended
+        for began, ended in process.still.touching(first - self.moment, last):
+            first, last = min(first, began), max(last, ended)
+        return any(at - self.moment <= last and first <= at + self._closed for at in moments) or self.is_cut_short(send)
 
 
 async def senders_of(stage: Stage) -> Senders:

@@ -256,6 +256,27 @@ async def test_a_worker_that_is_cut_off_gives_up_what_runs_before_others_run_it(
     assert await value(store, "SELECT max(tries) FROM answer") == 1
 
 
+async def test_what_was_answered_while_a_worker_stood_still_does_not_run_again(
+    store: Store, upstream: Upstream
+) -> None:
+    frozen_for = 0.0
+    upstream.script = gate = Gate()
+    batch = await add_batch(store, [request(f"r{i}") for i in range(4)])
+    async with rigged(store, upstream, limits=capped(4), clock=lambda: monotonic() + frozen_for) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+        gate.open()
+        while upstream.in_flight:
+            # Turn by turn: the replies are on their way, and the worker has not read them.
+            await asyncio.sleep(0)
+        assert rig.worker.running == 4
+        frozen_for = 9.5
+        await rig.worker.give_up_if_cut_off()
+        await rig.worker.beat()
+        await rig.finish()
+    assert (await results(store, batch)).keys() == names(4)
+    assert upstream.arrivals.total() == 4
+
+
 async def test_being_cut_off_is_told_once_each_time(
     store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,16 +91,28 @@ class Starter:
             flow.wants_since = monotonic()
             self._ring()
 
-    def give_up_if_cut_off(self) -> None:
-        """Stop what runs of models with a cap once others may go on with it."""
-        is_cut_off = self._limits.per_model is not None and self._life.is_cut_off()
-        if is_cut_off and self._held.running:
+    async def give_up_if_cut_off(self) -> None:
+        """Stop what runs of models with a cap once others may go on with it.
+
+        Replies that came while this process stood still are read before, which takes the loop two turns: what is
+        answered need not run again.
+        """
+        if self._is_to_give_up():
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        if self._is_to_give_up():
             if not self._told_cut_off:
                 events.tell("worker_cut_off", running=self._held.running)
             self._told_cut_off = True
             self.give_up_running()
-        elif not is_cut_off:
+        elif not self._is_cut_off():
             self._told_cut_off = False
+
+    def _is_cut_off(self) -> bool:
+        return self._limits.per_model is not None and self._life.is_cut_off()
+
+    def _is_to_give_up(self) -> bool:
+        return self._held.running > 0 and self._is_cut_off()
 
     def give_up_running(self) -> None:
         """Cancel what runs, where its server is there to be told."""

@@ -160,7 +160,7 @@ class Worker:
 
     async def give_up_if_cut_off(self) -> bool:
         """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
-        self._starter.give_up_if_cut_off()
+        await self._starter.give_up_if_cut_off()
         return False
 
     async def tend_routes(self) -> bool:
