@@ -100,6 +100,48 @@ async def test_a_transaction_whose_end_finds_no_database_raises_that_it_is_lost(
         await lose_it_inside()
 
 
+async def test_who_is_told_to_stop_in_a_transaction_stops_though_its_database_has_gone(
+    store: Store, store_url: str
+) -> None:
+    is_inside = asyncio.Event()
+
+    async def stay_inside() -> None:
+        async with store.transaction():
+            is_inside.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await end_sessions(store_url)
+
+    task = asyncio.create_task(stay_inside())
+    await is_inside.wait()
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+
+
+async def test_what_ended_the_use_of_a_connection_is_raised_though_that_breaks_when_it_is_given_back() -> None:
+    class Breaking:
+        async def acquire(self, timeout: float) -> object:
+            return object()
+
+        async def release(self, connection: object) -> None:
+            raise ConnectionResetError
+
+    async def use(store: Store, error: BaseException | None) -> None:
+        async with store.session():
+            if error is not None:
+                raise error
+
+    store = Store(GONE)
+    store._pool = Breaking()
+    with pytest.raises(asyncio.CancelledError):
+        await use(store, asyncio.CancelledError())
+    with pytest.raises(DatabaseLost):
+        await use(store, None)
+
+
 async def test_our_own_wrong_use_of_a_connection_is_no_outage(store: Store) -> None:
     async with store.session() as session:
         waiting = asyncio.ensure_future(session.row(Statement("wait", "SELECT pg_sleep(30)")))

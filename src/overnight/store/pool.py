@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
 from overnight.domain.errors import Unusable
-from overnight.store.outage import Outage
+from overnight.store.outage import DatabaseLost, Outage
 from overnight.store.statements import Statement
 
 LOST = (
@@ -183,7 +183,10 @@ class Store:
             try:
                 yield session
             except BaseException:
-                await session.ask(transaction.rollback)
+                with suppress(DatabaseLost):
+                    # Without a connection there is nothing left to undo, and what ended the block goes on: of one that
+                    # was told to stop this is all that says so.
+                    await session.ask(transaction.rollback)
                 raise
             await session.ask(transaction.commit)
 
@@ -192,11 +195,17 @@ class Store:
         connection = await self._acquired()
         try:
             yield connection
-        finally:
-            try:
-                await self._opened.release(connection)
-            except LOST as e:
-                raise self.outage.lost(e) from e
+        except BaseException:
+            with suppress(DatabaseLost):
+                await self._release(connection)
+            raise
+        await self._release(connection)
+
+    async def _release(self, connection: asyncpg.Connection) -> None:
+        try:
+            await self._opened.release(connection)
+        except LOST as e:
+            raise self.outage.lost(e) from e
 
     async def _acquired(self) -> asyncpg.Connection:
         try:
