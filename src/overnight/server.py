@@ -32,6 +32,7 @@ from overnight.store import accounts
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
+from overnight.store.outage import DatabaseLost
 from overnight.store.pool import LOST, Store
 from overnight.upkeep.rescue import NEIGHBOURS_EVERY, Rescue
 from overnight.upkeep.rounds import Upkeep, rounds
@@ -124,7 +125,7 @@ class Server:
         try:
             await self.store.check(5)
         except LOST as e:
-            return f"database: {type(e.__cause__ or e).__name__}"
+            return f"database: {type(e.__cause__ if isinstance(e, DatabaseLost) else e).__name__}"
         if not self.life.may_start():
             return "worker stalled: its heartbeat is not confirmed"
         return None

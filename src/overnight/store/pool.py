@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
+from asyncpg.transaction import Transaction
 
 from overnight.domain.errors import Unusable
-from overnight.store.outage import DatabaseLost, Outage
+from overnight.store.outage import Outage
 from overnight.store.statements import Statement
 
 LOST = (
@@ -29,6 +30,10 @@ LOST = (
 )
 """What it looks like when the database has gone away; a later try may find it again."""
 _OF_US_TOO = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+UNDO_WITHIN = 1.0
+"""Seconds that whoever uses a connection and is ended waits for the server to undo what was under way: after them the
+connection is closed. A heartbeat that was not answered leaves so much of the time after which its worker counts as dead
+to the next one."""
 T = TypeVar("T")
 
 Row: TypeAlias = Any
@@ -53,6 +58,20 @@ def _is_closed(connection: asyncpg.Connection) -> bool:
     except asyncpg.InterfaceError:
         # The pool has taken back one that broke.
         return True
+
+
+async def _undo(connection: asyncpg.Connection, transaction: Transaction) -> None:
+    """Roll back. Without a connection there is nothing left to undo, and one that does not answer soon is closed.
+
+    Nothing of that is raised: what ended the transaction goes on, and of a task that was told to stop it is all that
+    says so.
+    """
+    close = asyncio.get_running_loop().call_later(UNDO_WITHIN, connection.terminate)
+    try:
+        with suppress(*LOST):
+            await transaction.rollback()
+    finally:
+        close.cancel()
 
 
 class Session:
@@ -183,10 +202,7 @@ class Store:
             try:
                 yield session
             except BaseException:
-                with suppress(DatabaseLost):
-                    # Without a connection there is nothing left to undo, and what ended the block goes on: of one that
-                    # was told to stop this is all that says so.
-                    await session.ask(transaction.rollback)
+                await _undo(connection, transaction)
                 raise
             await session.ask(transaction.commit)
 
@@ -196,12 +212,9 @@ class Store:
         try:
             yield connection
         except BaseException:
-            with suppress(DatabaseLost):
-                await self._release(connection)
+            with suppress(*LOST):
+                await self._opened.release(connection, timeout=UNDO_WITHIN)
             raise
-        await self._release(connection)
-
-    async def _release(self, connection: asyncpg.Connection) -> None:
         try:
             await self._opened.release(connection)
         except LOST as e:
