@@ -40,6 +40,8 @@ from overnight.worker.worker import Worker
 
 LONGEST_WRITE_OUT = 5.0
 """Seconds; what is missing then is written at the next start."""
+LONGEST_FAREWELL = 5.0
+"""Seconds; a worker that could not say that it leaves is found gone by the others."""
 
 
 @dataclass(slots=True)
@@ -180,7 +182,8 @@ def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:
 
 async def _end_life(life: Life) -> None:
     with contextlib.suppress(*LOST, asyncpg.PostgresError):
-        await life.end()
+        async with asyncio.timeout(LONGEST_FAREWELL):
+            await life.end()
 
 
 @asynccontextmanager

@@ -192,20 +192,21 @@ class Worker:
         """
         self._endings.stopping = True
         self._ends = min(self._ends, monotonic() + grace)
-        while not self.is_idle:
-            now = monotonic()
-            if now >= self._ends and not self._endings.cutting:
+        while not self.is_idle and (left := self._ends + STORE_WITHIN - monotonic()) > 0:
+            if left <= STORE_WITHIN and not self._endings.cutting:
                 self._cut()
-            if now >= self._ends + STORE_WITHIN:
-                return
             try:
-                found = await self.round()
+                # Where the database stands still, a round takes as long as a statement may.
+                async with asyncio.timeout(left):
+                    if await self.round():
+                        continue
+            except TimeoutError:
+                continue
             except asyncpg.PostgresError as error:
                 # Such as a full disk: it may pass while there is time, and what stays held is taken over.
                 events.tell("round_failed", error, round="work", in_a_row=1)
-                found = False
-            if not found:
-                await self.bell.wait(0.05)
+            await self.bell.wait(0.05)
+        self._cut()
 
     def hurry(self) -> None:
         """Let the grace of a stop end now."""
@@ -260,7 +261,6 @@ class Worker:
             waits.append(self._recorder.wait(now))
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         if waits:
             self._timer = asyncio.get_running_loop().call_later(max(min(waits), 0.0), self.bell.ring)
 
