@@ -235,7 +235,7 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         )
         yield "worker", server.worker.run()
     else:
-        yield "beat", repeat("beat", server.life.beat, every=BEAT_EVERY)
+        yield "beat", repeat("beat", server.life.try_to_beat, every=BEAT_EVERY)
         tend = partial(server.routes.round, server.store, server.life)
         yield "routes", repeat("routes", tend, every=TEND_EVERY)
         telling = Telling(server.store, server.life, settings.limits, server.routes.load)

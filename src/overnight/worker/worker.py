@@ -34,7 +34,6 @@ LOOK_EVERY = 0.25
 """Seconds between two rounds when nothing rings."""
 IDLE_LOOK_EVERY = 1.0
 """The same while nothing is held."""
-BEAT_WITHIN = 5.0
 CUT_OFF_EVERY, IDLE_CUT_OFF_EVERY = 0.25, 2.0
 """Seconds between two looks whether others may take this worker for dead, and between two while nothing runs. These
 are surely less than the time from a heartbeat so old that nothing starts by it to that moment."""
@@ -149,14 +148,8 @@ class Worker:
         await self._connection.close()
 
     async def beat(self) -> bool:
-        """One heartbeat. It comes again soon where the database cannot be reached: others count the seconds."""
-        try:
-            async with asyncio.timeout(BEAT_WITHIN):
-                await self._life.beat()
-        except LOST:
-            # The round tells of it; nothing starts meanwhile, since the last heartbeat grows old.
-            return False
-        return False
+        """One heartbeat, or a try at it."""
+        return await self._life.try_to_beat()
 
     async def give_up_if_cut_off(self) -> bool:
         """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
