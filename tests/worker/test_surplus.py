@@ -17,7 +17,7 @@ from overnight.worker.flow import Flow
 from overnight.worker.room import lines_to_give, lines_to_keep
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, failure, serving
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
-from tests.worker.routes import Switch
+from tests.worker.routes import OnTrial, Switch
 
 SLOTS = 32
 
@@ -348,6 +348,27 @@ async def test_another_server_of_the_same_process_takes_what_one_cannot_start(st
         await rig.until(lambda: len(elsewhere.asked) >= 16)
         gate.open()
         await rig.finish()
+    assert set((upstream.arrivals + elsewhere.arrivals).values()) == {1}
+
+
+async def test_a_server_on_trial_is_given_its_probe_by_a_worker_that_holds_all_there_is(
+    store: Store, upstream: Upstream
+) -> None:
+    upstream.script = gate = Gate()
+    async with serving() as elsewhere, shrunk(store, upstream, of_each=16, count=64) as (rig, _, batch):
+        route = OnTrial(elsewhere.url, slots=1)
+        route.up()
+        route.on_trial = True
+        async with patient(store, elsewhere, route=route) as other:
+            await rounds(other)
+            await hear(rig, other)
+            await rounds(rig, other)
+            await other.until(lambda: bool(elsewhere.asked))
+            route.on_trial = False
+            gate.open()
+            await rig.finish()
+            await other.finish()
+    assert (await results(store, batch)).keys() == names(64)
     assert set((upstream.arrivals + elsewhere.arrivals).values()) == {1}
 
 

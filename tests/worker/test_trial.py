@@ -14,19 +14,8 @@ from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
 from tests.worker.rig import Rig, add_batch, add_owner, names, request, results, rigged
-from tests.worker.routes import Switch
+from tests.worker.routes import OnTrial
 from tests.worker.turned_clock import pass_time
-
-
-class OnTrial(Switch):
-    """Takes one request at a time, as a probe."""
-
-    is_local = False
-    on_trial = False
-
-    @property
-    def is_on_trial(self) -> bool:
-        return self.on_trial
 
 
 def route_of(rig: Rig) -> Route:

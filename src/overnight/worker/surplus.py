@@ -100,7 +100,9 @@ class Surplus:
         return idle
 
     def _free(self, route: Route, now: float) -> int:
-        if route.name not in self._dry or route.is_on_trial or self._only() is not None:
+        # One that failed too often has a slot where a request may show whether it is well again: else others that hold
+        # all there is, such as at a server that hangs, would keep that from it.
+        if route.name not in self._dry or self._only() is not None:
             return 0
         flows = self._held.flows_of(route)
         free = most_running(route, self._limits, now) - sum([flow.in_flight + flow.untaken for flow in flows])
