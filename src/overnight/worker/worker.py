@@ -224,7 +224,7 @@ class Worker:
         if self._endings.stopping:
             for batch in self._held.batches.values():
                 self._held.close(batch)
-        self._held.give_up_stuck(monotonic())
+        self._held.give_up_stuck(monotonic(), may_start=self._limits.slots > 0)
         self._surplus.look(monotonic())
         self._held.take_up_due(monotonic())
         found = False
