@@ -83,6 +83,9 @@ class Surplus:
             # All of it came back: whoever has free slots does not want it.
             self._rests[name] = min(2 * self._rests.get(name, REST), LONGEST_REST)
             self._give_at[name] = monotonic() + self._rests[name]
+        if blocks and name in self._dry:
+            # There is new work: whoever had none a moment ago, as this worker, may have some of it by now.
+            self._give_at[name] = max(self._give_at.get(name, 0.0), monotonic() + REST)
         self._dry.discard(name)
         if wanted.in_order and not (blocks or wanted.skipped or wanted.fed):
             self._dry.add(name)
