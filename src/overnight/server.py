@@ -32,6 +32,7 @@ from overnight.store import accounts
 from overnight.store.batches import find_batch_no
 from overnight.store.life import BEAT_EVERY, Life
 from overnight.store.listen import SETTINGS, TIDY, WORK, Listener
+from overnight.store.outage import DatabaseLost
 from overnight.store.pool import LOST, Store
 from overnight.upkeep.rescue import NEIGHBOURS_EVERY, Rescue
 from overnight.upkeep.rounds import Upkeep, rounds
@@ -39,6 +40,8 @@ from overnight.worker.worker import Worker
 
 LONGEST_WRITE_OUT = 5.0
 """Seconds; what is missing then is written at the next start."""
+LONGEST_FAREWELL = 5.0
+"""Seconds; a worker that could not say that it leaves is found gone by the others."""
 
 
 @dataclass(slots=True)
@@ -124,7 +127,7 @@ class Server:
         try:
             await self.store.check(5)
         except LOST as e:
-            return f"database: {type(e.__cause__ or e).__name__}"
+            return f"database: {type(e.__cause__ if isinstance(e, DatabaseLost) else e).__name__}"
         if not self.life.may_start():
             return "worker stalled: its heartbeat is not confirmed"
         return None
@@ -179,7 +182,8 @@ def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:
 
 async def _end_life(life: Life) -> None:
     with contextlib.suppress(*LOST, asyncpg.PostgresError):
-        await life.end()
+        async with asyncio.timeout(LONGEST_FAREWELL):
+            await life.end()
 
 
 @asynccontextmanager
@@ -231,7 +235,7 @@ def _work(server: Server) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         )
         yield "worker", server.worker.run()
     else:
-        yield "beat", repeat("beat", server.life.beat, every=BEAT_EVERY)
+        yield "beat", repeat("beat", server.life.try_to_beat, every=BEAT_EVERY)
         tend = partial(server.routes.round, server.store, server.life)
         yield "routes", repeat("routes", tend, every=TEND_EVERY)
         telling = Telling(server.store, server.life, settings.limits, server.routes.load)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from overnight.store import life as of_life
 from overnight.store.life import DEAD_AFTER, Life, declare_dead, find_stale, session_name
+from overnight.store.outage import DatabaseLost
 from overnight.store.pool import Store
 
 AT_ONCE = timedelta(0)
@@ -49,6 +51,21 @@ async def test_a_heartbeat_tells_how_much_runs(store: Store, life: Life) -> None
     assert not await life.beat()
     assert await one(store, "SELECT running FROM beat") == 3
     assert await one(store, "SELECT at FROM beat") > before
+
+
+@pytest.mark.parametrize("stands_still", [False, True])
+async def test_a_heartbeat_that_finds_no_database_is_no_failed_round_and_comes_again_soon(
+    life: Life, monkeypatch: pytest.MonkeyPatch, stands_still: bool
+) -> None:
+    async def find_none() -> bool:
+        if stands_still:
+            await asyncio.Event().wait()
+        raise DatabaseLost("away")
+
+    monkeypatch.setattr(of_life, "BEAT_WITHIN", 0.01)
+    monkeypatch.setattr(life, "beat", find_none)
+    async with asyncio.timeout(60):
+        assert not await life.try_to_beat()
 
 
 async def test_a_heartbeat_tells_which_slots_are_idle_and_hears_of_those_of_living_others(

@@ -9,12 +9,40 @@ import pytest
 
 from overnight.domain import events
 from overnight.domain.errors import Unusable
+from overnight.store import pool
 from overnight.store.outage import DatabaseLost
 from overnight.store.pool import LOST, Store
 from overnight.store.statements import Statement
 
 ONE = Statement("one", "SELECT 1 AS one")
 GONE = "postgresql://nobody@127.0.0.1:9/none"
+
+
+class Frozen:
+    """A pool, its one connection and the transaction on it, of a server that ends nothing any more."""
+
+    def __init__(self) -> None:
+        self.is_closed = asyncio.Event()
+        self.waited: float | None = None
+
+    async def acquire(self, timeout: float) -> Frozen:
+        return self
+
+    async def release(self, connection: Frozen, timeout: float | None = None) -> None:
+        self.waited = timeout
+
+    def transaction(self) -> Frozen:
+        return self
+
+    def terminate(self) -> None:
+        self.is_closed.set()
+
+    async def start(self) -> None:
+        return
+
+    async def rollback(self) -> None:
+        await self.is_closed.wait()
+        raise asyncpg.ConnectionDoesNotExistError("closed in the middle of an operation")
 
 
 async def end_sessions(url: str) -> None:
@@ -98,6 +126,69 @@ async def test_a_transaction_whose_end_finds_no_database_raises_that_it_is_lost(
 
     with pytest.raises(DatabaseLost):
         await lose_it_inside()
+
+
+async def test_who_is_told_to_stop_in_a_transaction_stops_though_its_database_has_gone(
+    store: Store, store_url: str
+) -> None:
+    is_inside = asyncio.Event()
+
+    async def stay_inside() -> None:
+        async with store.transaction():
+            is_inside.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await end_sessions(store_url)
+
+    task = asyncio.create_task(stay_inside())
+    await is_inside.wait()
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+
+
+async def test_what_ended_the_use_of_a_connection_is_raised_though_that_breaks_when_it_is_given_back() -> None:
+    class Breaking:
+        async def acquire(self, timeout: float) -> object:
+            return object()
+
+        async def release(self, connection: object, timeout: float | None = None) -> None:
+            raise ConnectionResetError
+
+    async def use(store: Store, error: BaseException | None) -> None:
+        async with store.session():
+            if error is not None:
+                raise error
+
+    store = Store(GONE)
+    store._pool = Breaking()
+    with pytest.raises(asyncio.CancelledError):
+        await use(store, asyncio.CancelledError())
+    with pytest.raises(DatabaseLost):
+        await use(store, None)
+
+
+async def test_who_is_told_to_stop_waits_for_no_server_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "UNDO_WITHIN", 0.01)
+    is_inside = asyncio.Event()
+    server = Frozen()
+    store = Store(GONE)
+    store._pool = server
+
+    async def stay_inside() -> None:
+        async with store.transaction():
+            is_inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(stay_inside())
+    await is_inside.wait()
+    task.cancel()
+    await asyncio.wait([task], timeout=60)
+
+    assert task.cancelled()
+    assert server.waited == 0.01
 
 
 async def test_our_own_wrong_use_of_a_connection_is_no_outage(store: Store) -> None:

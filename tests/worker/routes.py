@@ -64,3 +64,14 @@ class Switch(Route):
         self.down()
         for pool in self._old:
             await pool.close()
+
+
+class OnTrial(Switch):
+    """Takes one request at a time, as a probe."""
+
+    is_local = False
+    on_trial = False
+
+    @property
+    def is_on_trial(self) -> bool:
+        return self.on_trial

@@ -8,6 +8,7 @@ from overnight.current_limits import CurrentLimits
 from overnight.domain.limits import Limits
 from overnight.store import settings
 from overnight.store.pool import Store
+from overnight.worker import held
 from tests.scripted_upstream import Asked, Gate, Say, Upstream
 from tests.worker.rig import add_batch, names, request, results, rigged, value
 
@@ -39,6 +40,31 @@ async def test_nothing_starts_while_batches_are_off_or_the_disk_is_full(
         await rig.finish()
     assert (await results(store, batch)).keys() == names(12)
     assert len(upstream.asked) == 12
+
+
+async def test_what_waits_in_a_process_where_nothing_may_start_is_left_to_others(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "STUCK_FOR", 0.0)
+    leased = "SELECT count(*) FROM block WHERE state = 'leased'"
+    upstream.script = gate = Gate()
+    limits = Limits(slots=4, request_seconds=60)
+    batch = await add_batch(store, [request(f"r{i}") for i in range(12)], of_each=2)
+    async with rigged(store, upstream, limits=limits) as rig:
+        await rig.until(lambda: len(upstream.asked) == 4)
+        limits.slots = 0
+        for _ in range(5):
+            rig.worker.wake()
+            await rig.worker.round()
+        # Those of which requests run stay.
+        assert await value(store, leased) == 2
+        gate.open()
+        await rig.until(lambda: rig.worker.is_idle)
+        assert await value(store, leased) == 0
+        limits.slots = 4
+        await rig.finish()
+    assert (await results(store, batch)).keys() == names(12)
+    assert set(upstream.arrivals.values()) == {1}
 
 
 async def test_a_request_that_is_to_run_alone_waits_too(store: Store, upstream: Upstream) -> None:

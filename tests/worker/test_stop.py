@@ -114,3 +114,22 @@ async def test_a_full_disk_does_not_keep_what_ended_from_being_stored_while_ther
         await rig.worker.stop(30.0)
     assert not full
     assert await value(store, "SELECT count(*) FROM answer") == 4
+
+
+async def test_stopping_ends_though_the_database_stands_still(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STORE_WITHIN", 0.2)
+    upstream.script = Gate()
+    await add_batch(store, [request(f"r{i}") for i in range(50)])
+    async with rigged(store, upstream, slots=4) as rig:
+        await rig.until(lambda: upstream.in_flight == 4)
+
+        async def silent(_: str) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(store, "connect", silent)
+        await rig.worker.close()
+        async with asyncio.timeout(60):
+            await rig.worker.stop(0.0)
+        assert rig.worker.running == 0

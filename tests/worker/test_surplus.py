@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from overnight.domain import backoff
+from overnight.domain import backoff, events
 from overnight.domain.limits import Limits
 from overnight.store.pool import Store
 from overnight.worker import room, surplus
@@ -17,7 +17,7 @@ from overnight.worker.flow import Flow
 from overnight.worker.room import lines_to_give, lines_to_keep
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, failure, serving
 from tests.worker.rig import Rig, add_batch, names, request, results, rigged, value, values
-from tests.worker.routes import Switch
+from tests.worker.routes import OnTrial, Switch
 
 SLOTS = 32
 
@@ -149,6 +149,28 @@ async def test_nothing_goes_back_while_nobody_has_free_slots(store: Store, upstr
             assert untaken(rig) == held
             assert rig.life.idle_elsewhere == {}
         gate.open()
+
+
+async def test_what_others_said_before_there_was_work_lets_nothing_go_back(
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surplus, "REST", 3600.0)
+    told: list[str] = []
+    monkeypatch.setattr(events, "tell", lambda event, *_, **__: told.append(event))
+    upstream.script = gate = Gate()
+    async with serving() as elsewhere, free(store, elsewhere) as other, free(store, upstream) as rig:
+        await hear(rig, other)
+        await add_batch(store, lines(160), of_each=16)
+        rig.worker.wake()
+        await rig.until(lambda: upstream.in_flight == SLOTS)
+        await rounds(rig)
+        assert "surplus_given_back" not in told
+        # The rest is over.
+        rig.worker._surplus._give_at.clear()
+        await rounds(rig)
+        assert "surplus_given_back" in told
+        gate.open()
+        await rig.finish()
 
 
 async def test_what_runs_of_a_large_block_ends_where_it_began_and_the_rest_starts_elsewhere(
@@ -331,7 +353,10 @@ async def test_a_cap_that_is_used_up_lets_nobody_else_start_so_nothing_goes_back
         await rounds(rig)
         assert untaken(rig) == held
         object.__setattr__(limits, "per_model", 2 * SLOTS)
-        for _ in range(3):
+        await rounds(rig)
+        # It leased more after it had found nothing; the rest that follows is over.
+        rig.worker._surplus._give_at.clear()
+        for _ in range(2):
             await rounds(rig)
         assert untaken(rig) < held
         gate.open()
@@ -348,6 +373,27 @@ async def test_another_server_of_the_same_process_takes_what_one_cannot_start(st
         await rig.until(lambda: len(elsewhere.asked) >= 16)
         gate.open()
         await rig.finish()
+    assert set((upstream.arrivals + elsewhere.arrivals).values()) == {1}
+
+
+async def test_a_server_on_trial_is_given_its_probe_by_a_worker_that_holds_all_there_is(
+    store: Store, upstream: Upstream
+) -> None:
+    upstream.script = gate = Gate()
+    async with serving() as elsewhere, shrunk(store, upstream, of_each=16, count=64) as (rig, _, batch):
+        route = OnTrial(elsewhere.url, slots=1)
+        route.up()
+        route.on_trial = True
+        async with patient(store, elsewhere, route=route) as other:
+            await rounds(other)
+            await hear(rig, other)
+            await rounds(rig, other)
+            await other.until(lambda: bool(elsewhere.asked))
+            route.on_trial = False
+            gate.open()
+            await rig.finish()
+            await other.finish()
+    assert (await results(store, batch)).keys() == names(64)
     assert set((upstream.arrivals + elsewhere.arrivals).values()) == {1}
 
 

@@ -14,19 +14,8 @@ from overnight.monotonic import monotonic
 from overnight.store.pool import Store
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, echo, failure
 from tests.worker.rig import Rig, add_batch, add_owner, names, request, results, rigged
-from tests.worker.routes import Switch
+from tests.worker.routes import OnTrial
 from tests.worker.turned_clock import pass_time
-
-
-class OnTrial(Switch):
-    """Takes one request at a time, as a probe."""
-
-    is_local = False
-    on_trial = False
-
-    @property
-    def is_on_trial(self) -> bool:
-        return self.on_trial
 
 
 def route_of(rig: Rig) -> Route:
@@ -69,36 +58,9 @@ async def test_a_request_that_failed_before_is_no_probe_while_there_are_others(
     assert bad_before_good == [1]
 
 
-async def test_requests_that_always_fail_do_not_keep_a_well_server_from_a_batch_that_comes_later(
-    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
-    monkeypatch.setattr(circuit, "FIRST_PAUSE", 1.0)
-
-    sent = []
-
-    async def script(asked: Asked) -> Say:
-        sent.append(asked.name)
-        return Say(500, failure("always")) if asked.name.startswith("bad") else await echo(asked)
-
-    upstream.script = script
-    await add_batch(store, [request("bad1"), request("bad2")])
-    async with rigged(store, upstream, slots=4) as rig:
-        await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
-        good = await add_batch(store, [request("good")])
-        rig.worker.wake()
-        await rig.until(lambda: rig.worker.holds(good))
-        failed = len(sent)
-        # While it is held, the next that is sent is the one that never failed.
-        await rig.until(lambda: len(sent) > failed)
-        assert sent[failed] == "good"
-        await rig.until(lambda: rig.worker.unstored == 0 and rig.worker.running == 0)
-    assert (await results(store, good)).keys() == {"good"}
-
-
-@pytest.mark.parametrize("cap", [None, 4])
+@pytest.mark.parametrize(("cap", "is_others"), [(None, True), (4, True), (None, False)])
 async def test_a_batch_that_comes_while_another_one_has_closed_a_server_that_answers_starts_at_once(
-    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, cap: int | None
+    store: Store, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, cap: int | None, is_others: bool
 ) -> None:
     monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=1))
     # So long that nothing in here is owed to its end.
@@ -115,7 +77,8 @@ async def test_a_batch_that_comes_while_another_one_has_closed_a_server_that_ans
         await rig.until(lambda: route_of(rig).is_on_trial and rig.worker.running == 0)
         await quiet(rig)
         failed = len(sent)
-        good = await add_batch(store, [request("good")], owner=await add_owner(store, "other"))
+        owner = await add_owner(store, "other") if is_others else 1
+        good = await add_batch(store, [request("good")], owner=owner)
         rig.worker.wake()
         await rig.worker.round()
         await rig.until(lambda: len(sent) > failed)

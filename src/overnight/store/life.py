@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import overnight
@@ -14,7 +15,7 @@ from overnight.monotonic import monotonic
 from overnight.store import grants
 from overnight.store.answers import Fenced
 from overnight.store.neighbours import Neighbours
-from overnight.store.pool import Session, Store
+from overnight.store.pool import LOST, Session, Store
 from overnight.store.statements import load
 
 _SQL = load("worker")
@@ -28,6 +29,7 @@ CUT_OFF_AFTER = DEAD_AFTER.total_seconds() - 1.0
 """Seconds without a confirmed heartbeat after which a worker takes itself for dead: surely before others do."""
 
 BEAT_EVERY = 1.5
+BEAT_WITHIN = 5.0
 
 LINGERS = timedelta(hours=1)
 """For how long the slots of a frozen worker stay taken, where nobody says how long a request may take."""
@@ -136,6 +138,15 @@ class Life:
             self._confirmed = sent
             self.idle_elsewhere = row["idle_elsewhere"] or {}
             self.on_settings(row["settings"] or {}, sent)
+        return False
+
+    async def try_to_beat(self) -> bool:
+        """One heartbeat, as a round that comes again soon where the database cannot be reached: others count the
+        seconds. Who needs the database for more tells of it; nothing starts meanwhile, as the last one grows old.
+        """
+        with suppress(*LOST):
+            async with asyncio.timeout(BEAT_WITHIN):
+                await self.beat()
         return False
 
     async def reborn(self, old: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
+from asyncpg.transaction import Transaction
 
 from overnight.domain.errors import Unusable
 from overnight.store.outage import Outage
@@ -29,6 +30,10 @@ LOST = (
 )
 """What it looks like when the database has gone away; a later try may find it again."""
 _OF_US_TOO = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+UNDO_WITHIN = 1.0
+"""Seconds that whoever uses a connection and is ended waits for the server to undo what was under way: after them the
+connection is closed. A heartbeat that was not answered leaves so much of the time after which its worker counts as dead
+to the next one."""
 T = TypeVar("T")
 
 Row: TypeAlias = Any
@@ -53,6 +58,20 @@ def _is_closed(connection: asyncpg.Connection) -> bool:
     except asyncpg.InterfaceError:
         # The pool has taken back one that broke.
         return True
+
+
+async def _undo(connection: asyncpg.Connection, transaction: Transaction) -> None:
+    """Roll back. Without a connection there is nothing left to undo, and one that does not answer soon is closed.
+
+    Nothing of that is raised: what ended the transaction goes on, and of a task that was told to stop it is all that
+    says so.
+    """
+    close = asyncio.get_running_loop().call_later(UNDO_WITHIN, connection.terminate)
+    try:
+        with suppress(*LOST):
+            await transaction.rollback()
+    finally:
+        close.cancel()
 
 
 class Session:
@@ -183,7 +202,7 @@ class Store:
             try:
                 yield session
             except BaseException:
-                await session.ask(transaction.rollback)
+                await _undo(connection, transaction)
                 raise
             await session.ask(transaction.commit)
 
@@ -192,11 +211,14 @@ class Store:
         connection = await self._acquired()
         try:
             yield connection
-        finally:
-            try:
-                await self._opened.release(connection)
-            except LOST as e:
-                raise self.outage.lost(e) from e
+        except BaseException:
+            with suppress(*LOST):
+                await self._opened.release(connection, timeout=UNDO_WITHIN)
+            raise
+        try:
+            await self._opened.release(connection)
+        except LOST as e:
+            raise self.outage.lost(e) from e
 
     async def _acquired(self) -> asyncpg.Connection:
         try:

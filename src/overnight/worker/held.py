@@ -93,11 +93,14 @@ class Held:
         for flow in batch.sources:
             self._give_up(batch, flow)
 
-    def give_up_stuck(self, now: float) -> None:
-        """Leave to others what waits for a server that has taken nothing for a while: they may have one that does."""
+    def give_up_stuck(self, now: float, *, may_start: bool) -> None:
+        """Leave to others what waits for a server that has taken nothing for a while, as they may have one that does;
+        or all that waits, where nothing `may_start` in this process.
+        """
         for flow in self.flows.values():
             route = flow.route
-            if (route.most_running(now) > 0 and not route.is_on_trial) or now < flow.held_until:
+            takes = may_start and route.most_running(now) > 0 and not route.is_on_trial
+            if takes or now < flow.held_until:
                 flow.stuck_since = None
             elif flow.stuck_since is None:
                 flow.stuck_since = now

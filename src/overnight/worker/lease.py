@@ -112,7 +112,7 @@ class Lessee:
 
     def _wanted(self, route: Route) -> Wanted | None:
         now = monotonic()
-        if not route.offers or self._limits.per_model == 0:
+        if not route.offers or self._limits.per_model == 0 or not self._limits.slots:
             return None
         flows = self._held.flows_of(route)
         if not (lacks_probe(flows, now) if route.is_on_trial else route.is_up(now)):

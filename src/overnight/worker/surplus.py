@@ -83,6 +83,9 @@ class Surplus:
             # All of it came back: whoever has free slots does not want it.
             self._rests[name] = min(2 * self._rests.get(name, REST), LONGEST_REST)
             self._give_at[name] = monotonic() + self._rests[name]
+        if blocks and name in self._dry:
+            # There is new work: whoever had none a moment ago, as this worker, may have some of it by now.
+            self._give_at[name] = max(self._give_at.get(name, 0.0), monotonic() + REST)
         self._dry.discard(name)
         if wanted.in_order and not (blocks or wanted.skipped or wanted.fed):
             self._dry.add(name)
@@ -100,7 +103,9 @@ class Surplus:
         return idle
 
     def _free(self, route: Route, now: float) -> int:
-        if route.name not in self._dry or route.is_on_trial or self._only() is not None:
+        # One that failed too often has a slot where a request may show whether it is well again: else others that hold
+        # all there is, such as at a server that hangs, would keep that from it.
+        if route.name not in self._dry or self._only() is not None:
             return 0
         flows = self._held.flows_of(route)
         free = most_running(route, self._limits, now) - sum([flow.in_flight + flow.untaken for flow in flows])

@@ -34,7 +34,6 @@ LOOK_EVERY = 0.25
 """Seconds between two rounds when nothing rings."""
 IDLE_LOOK_EVERY = 1.0
 """The same while nothing is held."""
-BEAT_WITHIN = 5.0
 CUT_OFF_EVERY, IDLE_CUT_OFF_EVERY = 0.25, 2.0
 """Seconds between two looks whether others may take this worker for dead, and between two while nothing runs. These
 are surely less than the time from a heartbeat so old that nothing starts by it to that moment."""
@@ -149,14 +148,8 @@ class Worker:
         await self._connection.close()
 
     async def beat(self) -> bool:
-        """One heartbeat. It comes again soon where the database cannot be reached: others count the seconds."""
-        try:
-            async with asyncio.timeout(BEAT_WITHIN):
-                await self._life.beat()
-        except LOST:
-            # The round tells of it; nothing starts meanwhile, since the last heartbeat grows old.
-            return False
-        return False
+        """One heartbeat, or a try at it."""
+        return await self._life.try_to_beat()
 
     async def give_up_if_cut_off(self) -> bool:
         """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
@@ -192,20 +185,21 @@ class Worker:
         """
         self._endings.stopping = True
         self._ends = min(self._ends, monotonic() + grace)
-        while not self.is_idle:
-            now = monotonic()
-            if now >= self._ends and not self._endings.cutting:
+        while not self.is_idle and (left := self._ends + STORE_WITHIN - monotonic()) > 0:
+            if left <= STORE_WITHIN and not self._endings.cutting:
                 self._cut()
-            if now >= self._ends + STORE_WITHIN:
-                return
             try:
-                found = await self.round()
+                # Where the database stands still, a round takes as long as a statement may.
+                async with asyncio.timeout(left):
+                    if await self.round():
+                        continue
+            except TimeoutError:
+                continue
             except asyncpg.PostgresError as error:
                 # Such as a full disk: it may pass while there is time, and what stays held is taken over.
                 events.tell("round_failed", error, round="work", in_a_row=1)
-                found = False
-            if not found:
-                await self.bell.wait(0.05)
+            await self.bell.wait(0.05)
+        self._cut()
 
     def hurry(self) -> None:
         """Let the grace of a stop end now."""
@@ -230,7 +224,7 @@ class Worker:
         if self._endings.stopping:
             for batch in self._held.batches.values():
                 self._held.close(batch)
-        self._held.give_up_stuck(monotonic())
+        self._held.give_up_stuck(monotonic(), may_start=self._limits.slots > 0)
         self._surplus.look(monotonic())
         self._held.take_up_due(monotonic())
         found = False
@@ -260,7 +254,6 @@ class Worker:
             waits.append(self._recorder.wait(now))
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         if waits:
             self._timer = asyncio.get_running_loop().call_later(max(min(waits), 0.0), self.bell.ring)
 
