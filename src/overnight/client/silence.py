@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any, TypeAlias, cast
 
 import httpx
@@ -16,6 +17,12 @@ OnSilence: TypeAlias = Callable[[float], None]
 """Hears, about once a second, for how many seconds a server has said nothing; it may be called in another thread."""
 
 EVERY = 1.0
+NEXT_WITHIN = 60.0
+"""Seconds after a wait without an answer within which the next one goes on with it: who asks later asks anew."""
+
+
+TAKEN_UNREAD = 1 << 16
+"""Bytes of a body that a connection takes though nobody reads them: that they went out is no sign of life."""
 
 
 class _Wait:
@@ -35,34 +42,52 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, wait: _Wait) -> None:
         self._stream = stream
         self._wait = wait
+        self._sent = 0
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in cast("httpx.SyncByteStream", self._stream):
-            self._wait.go_on()
+            self._note(piece)
             yield piece
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in cast("httpx.AsyncByteStream", self._stream):
-            self._wait.go_on()
+            self._note(piece)
             yield piece
+
+    def _note(self, piece: bytes) -> None:
+        # A piece is asked for when those before it are out.
+        if self._sent > TAKEN_UNREAD:
+            self._wait.go_on()
+        self._sent += len(piece)
 
 
 class _Waits:
-    """What is waited for now. Nothing of a wait is told once it has ended."""
+    """What is waited for now. Nothing of a wait is told once it has ended.
+
+    Where one ended without an answer the next goes on with it: the server has been silent since that began.
+    """
 
     def __init__(self, now: Callable[[], float], tell: OnSilence) -> None:
         self._now = now
         self._tell = tell
         self._lock = threading.Lock()
         self._all: set[_Wait] = set()
+        self._heard = self._failed = -inf
+        self._silent_since = inf
 
     @contextmanager
     def one(self) -> Iterator[_Wait]:
         wait = _Wait(self._now)
         with self._lock:
+            if wait.since <= self._failed + NEXT_WITHIN:
+                wait.since = min(wait.since, self._silent_since)
             self._all.add(wait)
         try:
             yield wait
+            self._heard, self._silent_since = self._now(), inf
+        except httpx.TransportError:
+            self._failed, self._silent_since = self._now(), max(wait.since, self._heard)
+            raise
         finally:
             with self._lock:
                 self._all.discard(wait)
