@@ -112,7 +112,7 @@ def test_the_overview_fits_its_terminal(width: int) -> None:
         "loading",
         "10 of 1,000,000 waiting",
         "4 of 64 running",
-        "small  ready, 80 running, 8,192",
+        "small  ready, 4 running, 8,192",
         "3,400/12,000",
     ):
         assert told in text

@@ -115,7 +115,7 @@ def _head(seen: Seen, *, is_away: bool = False) -> Iterator[RenderableType]:
     yield _line(f"slots   {pool['scheduling_pool_active']:,} of {pool['scheduling_pool_capacity']:,} running")
     models = seen["models"]
     for n, model in enumerate(models[:MODELS_SHOWN]):
-        yield _line(f"{'' if n else 'models':<8}{_model(model, seen['batches'])}")
+        yield _line(f"{'' if n else 'models':<8}{_model(model, seen['batches'], pool['scheduling_pool_active'])}")
     if len(models) > MODELS_SHOWN:
         yield _line(f"        … {len(models) - MODELS_SHOWN:,} more: overnight models")
     if not models:
@@ -129,10 +129,12 @@ def _line(markup: str) -> Text:
     return line
 
 
-def _model(model: dict[str, Any], batches: list[dict[str, Any]]) -> str:
+def _model(model: dict[str, Any], batches: list[dict[str, Any]], active: int) -> str:
     state = state_of(model)
     colour = "green" if state == READY else "yellow"
+    # What a batch says is the most that may be running of it: several say it of the same slots.
     running = sum((b.get("progress") or {}).get("running", 0) for b in batches if b.get("model") == model["id"])
+    running = min(running, active)
     context = model.get("context_length")
     told = [f"[{colour}]{escape(state)}[/]"] if state else []
     told += [f"{running:,} running"] if running else []
