@@ -126,6 +126,8 @@ class Server:
             return "disk: less than 5 % or 1 GiB is free"
         try:
             await self.store.check(5)
+        except TimeoutError as e:
+            return f"database: {e}"
         except LOST as e:
             return f"database: {type(e.__cause__ if isinstance(e, DatabaseLost) else e).__name__}"
         if not self.life.may_start():

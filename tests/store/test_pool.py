@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from contextlib import suppress
 
 import asyncpg
 import pytest
@@ -200,3 +203,20 @@ async def test_our_own_wrong_use_of_a_connection_is_no_outage(store: Store) -> N
         assert not store.outage.is_on
         waiting.cancel()
         await asyncio.wait([waiting])
+
+
+async def test_a_check_of_a_database_that_stands_still_is_given_up_and_says_so(store: Store) -> None:
+    row = await store.row(Statement("pid", "SELECT pg_backend_pid() AS pid"))
+    assert row is not None
+    os.kill(row["pid"], signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match=r"^it has not answered within 0\.1 s$"):
+                await store.check(0.1)
+    finally:
+        os.kill(row["pid"], signal.SIGCONT)
+
+    with suppress(*LOST):
+        # What was asked while it stood still may still be told.
+        await store.check(60)
+    await store.check(60)

@@ -74,6 +74,16 @@ async def _undo(connection: asyncpg.Connection, transaction: Transaction) -> Non
         close.cancel()
 
 
+def _silent(seconds: float) -> TimeoutError:
+    return TimeoutError(f"it has not answered within {seconds:g} s")
+
+
+def _note(ended: asyncio.Task[None]) -> None:
+    """Take note of how a task ended that nobody may wait for any more."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 class Session:
     """One connection, inside a transaction where `Store.transaction` gave it.
 
@@ -120,6 +130,7 @@ class Store:
         self._revive = revive
         self._name = name
         self._pool: asyncpg.Pool | None = None
+        self._ping: asyncio.Task[None] | None = None
         self.outage = Outage()
 
     async def open(self) -> Store:
@@ -143,6 +154,8 @@ class Store:
         return self._pool
 
     async def close(self) -> None:
+        if self._ping is not None:
+            self._ping.cancel()
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
@@ -183,9 +196,24 @@ class Store:
             raise ConnectionError(str(e)) from None
 
     async def check(self, seconds: float) -> None:
-        """Return where the database answers within so many seconds; raises one of LOST where it does not."""
-        async with asyncio.timeout(seconds), self._lent() as connection:
-            await connection.fetchval("SELECT 1")
+        """Return where the database answers within so many seconds; raises one of LOST where it does not.
+
+        A statement that has no answer holds its connection for longer, until the server has let go of it: nobody
+        waits for that here, and those who ask meanwhile wait for the same answer.
+        """
+        if self._ping is None or self._ping.done():
+            self._ping = asyncio.create_task(self._asked(seconds))
+            self._ping.add_done_callback(_note)
+        if not (await asyncio.wait([self._ping], timeout=seconds))[0]:
+            raise _silent(seconds)
+        self._ping.result()
+
+    async def _asked(self, seconds: float) -> None:
+        try:
+            async with self._lent() as connection:
+                await connection.fetchval("SELECT 1", timeout=seconds)
+        except TimeoutError:
+            raise _silent(seconds) from None
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
