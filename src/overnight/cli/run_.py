@@ -17,6 +17,7 @@ import typer
 from overnight.cli import output
 from overnight.cli.connect import THE_SERVER, Json, checked_address
 from overnight.cli.follow import Course, Following, stage, total
+from overnight.cli.full import told_when_full
 from overnight.cli.gather import write_answers
 from overnight.cli.hosting import given_options, hosted
 from overnight.cli.inputs import STDOUT, Files, read_inputs
@@ -201,8 +202,9 @@ async def _reached(
     silence = Silence(THE_SERVER if server is not None else THE_DATABASE)
     with silence.shown_by(line.say):
         if server is not None:
-            async with AsyncClient(server, on_silence=silence) as client:
-                yield client, None
+            with told_when_full():
+                async with AsyncClient(server, on_silence=silence) as client:
+                    yield client, None
             return
         from overnight.server import Focus, running
 
