@@ -135,12 +135,12 @@ async def working(dsn: str, case: Case, mock: Mock, slow: Mock) -> AsyncIterator
     worker = Worker(store, life, limits, routes, bell=Bell())
     running = asyncio.create_task(worker.run())
     deps = Deps(store, limits, await accounts.local_owner(store), house.well, Bell(), routes=routes)
-    async with listening(create_app(deps), "127.0.0.1", 0) as url:
+    async with listening(create_app(deps), "127.0.0.1", 0) as http:
         # As a served process does.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        yield url, worker
+        yield http.url, worker
     await worker.stop(0.0)
     running.cancel()
     await asyncio.wait([running])

@@ -102,8 +102,8 @@ async def measure(count: int, folder: Path) -> None:
         upkeep = Upkeep(store, life, limits)
         batch = await take_in(upkeep, owner, count)
         deps = Deps(store, limits, owner, health=well, bell=Bell())
-        async with listening(create_app(deps), "127.0.0.1", 0) as url:
-            rig = Rig(store, life, batch, url, count)
+        async with listening(create_app(deps), "127.0.0.1", 0) as http:
+            rig = Rig(store, life, batch, http.url, count)
             print(f"{count:,} requests\n\n| batch | p50 | p95 | budget |\n|---|---|---|---|")
             await rig.measure("nothing answered")
             blocks = count // 256

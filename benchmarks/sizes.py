@@ -175,8 +175,8 @@ async def measure(sizes: list[int], folder: Path) -> None:
         owner, limits = await accounts.local_owner(store), Limits(intake=10_000_000)
         upkeep = Upkeep(store, life, limits)
         deps = Deps(store, limits, owner, health=well, bell=Bell())
-        async with listening(create_app(deps), "127.0.0.1", 0) as url:
-            columns = [await one_size(upkeep, owner, url, size, folder) for size in sizes]
+        async with listening(create_app(deps), "127.0.0.1", 0) as http:
+            columns = [await one_size(upkeep, owner, http.url, size, folder) for size in sizes]
     print("| | " + " | ".join(f"{size:,}" for size in sizes) + " | growth | budget |")
     print("|---" * (len(sizes) + 3) + "|")
     for what in columns[0]:

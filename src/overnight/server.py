@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import asyncpg
-
 from overnight.api.app import Deps, create_app
-from overnight.api.listen import listening
+from overnight.api.listen import Http, listening
 from overnight.catalog.from_settings import engines_of, routes_of
 from overnight.catalog.routes import TEND_EVERY, Routes
 from overnight.current_limits import CurrentLimits, disk_is_low
@@ -27,6 +25,7 @@ from overnight.engine.errors import EngineError
 from overnight.engine.supervise import EngineState, LocalEngine, Phase
 from overnight.interactive.tell import TELL_EVERY, Telling
 from overnight.loops import Bell, Round, repeat, uncancel
+from overnight.monotonic import monotonic
 from overnight.settings import Part, Settings, check_host, prepare_data_dir
 from overnight.store import accounts
 from overnight.store.batches import find_batch_no
@@ -40,8 +39,6 @@ from overnight.worker.worker import Worker
 
 LONGEST_WRITE_OUT = 5.0
 """Seconds; what is missing then is written at the next start."""
-LONGEST_FAREWELL = 5.0
-"""Seconds; a worker that could not say that it leaves is found gone by the others."""
 
 
 @dataclass(slots=True)
@@ -83,7 +80,14 @@ class Server:
         self.engines = engines
         self.worker: Worker | None = None
         self.follow: Round | None = None
+        self.http: Http | None = None
         self.url = ""
+
+    def hurry(self) -> None:
+        """Let the grace of a stop end now."""
+        for part in (self.http, self.worker):
+            if part is not None:
+                part.hurry()
 
     async def care_for(self, batch_id: str) -> None:
         """Run, check and seal this batch, and no others but those named before."""
@@ -150,7 +154,7 @@ async def running(settings: Settings, focus: Focus | None = None) -> AsyncIterat
         life = Life(store, slots, neighbours=neighbours_of(settings))
         life.capped = lambda: settings.limits.per_model is not None
         await life.begin()
-        stack.push_async_callback(_end_life, life)
+        stack.push_async_callback(life.try_to_end)
         await limits.take_first(os.environ)
         await limits.round()
         engines = engines_of(settings) if Part.WORKER in settings.parts else []
@@ -182,15 +186,9 @@ def _tell_of_engine(engine: LocalEngine, state: EngineState) -> None:
         events.tell(told[state.phase], model=engine.model.id, starts=state.starts, reason=state.reason)
 
 
-async def _end_life(life: Life) -> None:
-    with contextlib.suppress(*LOST, asyncpg.PostgresError):
-        async with asyncio.timeout(LONGEST_FAREWELL):
-            await life.end()
-
-
 @asynccontextmanager
 async def _listening(server: Server) -> AsyncIterator[None]:
-    """Answer HTTP calls at the address of the settings."""
+    """Answer HTTP calls at the address of the settings; in the end they have what batches have left of the grace."""
     settings = server.settings
     deps = Deps(
         store=server.store,
@@ -202,7 +200,8 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         bell=Bell(server.running, server.tidying),
         routes=server.routes,
     )
-    async with listening(create_app(deps), settings.host, settings.port) as server.url:
+    async with listening(create_app(deps), settings.host, settings.port) as server.http:
+        server.url = server.http.url
         yield
 
 
@@ -285,6 +284,8 @@ async def _loops(server: Server) -> AsyncIterator[None]:
                 yield
             finally:
                 uncancel()
+                if server.http is not None:
+                    server.http.stop_by = monotonic() + server.settings.grace_seconds
                 if server.worker is not None:
                     await server.worker.stop(server.settings.grace_seconds)
                 for task in tasks:

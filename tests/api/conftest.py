@@ -83,7 +83,7 @@ async def serve(store: Store) -> AsyncIterator[Serve]:
             bell = CountingBell()
             deps = Deps(store, limits, await accounts.local_owner(store), health=lambda: well(), bell=bell)
             deps = dataclasses.replace(deps, **more)
-            url = await stack.enter_async_context(listening(create_app(deps), "127.0.0.1", 0))
+            url = (await stack.enter_async_context(listening(create_app(deps), "127.0.0.1", 0))).url
             hooks = {"response": [described.check]}
             client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=60, event_hooks=hooks)
             http = await stack.enter_async_context(client)

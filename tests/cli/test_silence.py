@@ -12,8 +12,9 @@ from rich.console import Console
 
 from overnight.cli import output
 from overnight.cli.app import run
+from overnight.cli.connect import THE_SERVER
 from overnight.cli.overview import Overview
-from overnight.cli.silence import Silence
+from overnight.cli.silence import THE_DATABASE, Silence
 from tests.cli.test_views import batch, drawn, seen
 
 
@@ -39,7 +40,7 @@ def test_a_command_gives_a_silent_server_up_and_does_not_ask_whether_there_is_on
 
 
 def test_silence_is_said_now_and_then_and_anew_after_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
-    silence = Silence("the server", most=60)
+    silence = Silence(THE_SERVER, most=60)
 
     for seconds in (1, 4.9, 5.1, 6, 14, 15.3, 16, 1, 5):
         silence(seconds)
@@ -54,7 +55,7 @@ def test_where_something_is_drawn_silence_is_shown_there(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "aside", Console(file=io.StringIO(), force_terminal=is_terminal))
-    silence, shown = Silence("the server"), list[str]()
+    silence, shown = Silence(THE_SERVER), list[str]()
 
     with silence.shown_by(shown.append):
         for seconds in (2, 3, 4, 5):
@@ -76,7 +77,7 @@ async def test_what_is_waited_for_without_a_call_is_counted_too(monkeypatch: pyt
     monkeypatch.setattr("overnight.cli.silence.SHOWN_AFTER", 0)
     monkeypatch.setattr(output, "aside", Console(file=io.StringIO(), force_terminal=True))
     shown = asyncio.Event()
-    silence = Silence("the database")
+    silence = Silence(THE_DATABASE)
 
     with silence.shown_by(lambda says: shown.set()):
         async with silence.counted():

@@ -47,6 +47,8 @@ class _Connection:
         self._fuse = fuse
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("is_closed", "terminate"):
+            return getattr(self._connection, name)
         if name not in ("fetch", "fetchrow", "fetchval", "execute", "copy_records_to_table"):
             raise AttributeError(name)
 

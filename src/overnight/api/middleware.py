@@ -14,6 +14,7 @@ from prometheus_client import Histogram
 
 from overnight.api import errors, origin
 from overnight.domain import ids
+from overnight.domain.errors import NotReady
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -86,6 +87,9 @@ class _Call:
             await app(scope, self.receive, self.send)
         except Exception as e:  # noqa: BLE001 - the edge of the process: the fault is told and answered
             await self._fail(e)
+        except asyncio.CancelledError:
+            await self._fail(NotReady("The server stops, and the time for what was under way is over. Send it again."))
+            raise
         finally:
             route = scope.get("path_template") or "none"
             _took(scope["method"], route, self._status).observe(time.perf_counter() - began)

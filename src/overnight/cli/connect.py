@@ -13,7 +13,7 @@ from overnight.client import Client
 from overnight.settings import DEFAULT_HOST, DEFAULT_PORT
 
 DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
-THE_SERVER = "the server"
+THE_SERVER = "the server has not answered"
 ANSWERED_WITHIN = 60.0
 """Seconds within which any server answers that is well."""
 WORKED_WITHIN = 600.0

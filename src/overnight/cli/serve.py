@@ -41,7 +41,8 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Where results appear as they come.")
     ] = None,
     grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time for running requests at the end.")
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="Time for running requests, of batches and of people, at the end."),
     ] = 20.0,
     log_level: LogLevel = "info",
     log_json: Annotated[bool, typer.Option("--log-json", help="Log a JSON object a line.")] = False,
@@ -87,8 +88,8 @@ class Stop:
             events.tell("stopping")
         elif self.server is None and self._main is not None:
             self._main.cancel()
-        elif self.server is not None and self.server.worker is not None:
-            self.server.worker.hurry()
+        elif self.server is not None:
+            self.server.hurry()
 
 
 async def _serve(settings: Settings) -> None:

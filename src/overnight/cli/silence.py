@@ -10,7 +10,7 @@ from time import monotonic
 from overnight.cli import output
 from overnight.cli.progress import span
 
-THE_DATABASE = "the database"
+THE_DATABASE = "the database has not been ready"
 SAID_AFTER = (5, 15, 30, 60, 120, 300)
 """Seconds of silence after which a line says so."""
 SHOWN_AFTER = 3
@@ -21,9 +21,9 @@ EVERY = 1.0
 class Silence:
     """Hears how long somebody has not answered. Says it in a line now and then, or has it shown where that is set."""
 
-    def __init__(self, who: str, *, most: float | None = None) -> None:
-        """`most`: seconds after which it is waited for no longer."""
-        self._who = who
+    def __init__(self, what: str, *, most: float | None = None) -> None:
+        """`what` is as in "the server has not answered"; after `most` seconds nobody waits any more."""
+        self._what = what
         self._most = most
         self._said = 0.0
         self._show: Callable[[str], None] | None = None
@@ -31,7 +31,7 @@ class Silence:
     def __call__(self, seconds: float) -> None:
         if self._show is not None:
             if seconds >= SHOWN_AFTER:
-                self._show(f"{self._who} has not answered for {span(seconds)}")
+                self._show(f"{self._what} for {span(seconds)}")
             return
         if seconds < self._said:
             self._said = 0.0
@@ -39,7 +39,7 @@ class Silence:
         if due > self._said:
             self._said = due
             until = "" if self._most is None else f", up to {span(self._most)}"
-            output.say(f"Waiting{until}: {self._who} has not answered for {span(seconds)}.")
+            output.say(f"Waiting{until}: {self._what} for {span(seconds)}.")
 
     @contextmanager
     def shown_by(self, show: Callable[[str], None]) -> Iterator[None]:

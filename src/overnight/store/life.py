@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+import asyncpg
+
 import overnight
 from overnight.domain import events
 from overnight.monotonic import monotonic
@@ -30,6 +32,7 @@ CUT_OFF_AFTER = DEAD_AFTER.total_seconds() - 1.0
 
 BEAT_EVERY = 1.5
 BEAT_WITHIN = 5.0
+FAREWELL_WITHIN = 5.0
 
 LINGERS = timedelta(hours=1)
 """For how long the slots of a frozen worker stay taken, where nobody says how long a request may take."""
@@ -148,6 +151,12 @@ class Life:
             async with asyncio.timeout(BEAT_WITHIN):
                 await self.beat()
         return False
+
+    async def try_to_end(self) -> None:
+        """Say that this worker leaves, where the database takes it soon; else the others find it gone."""
+        with suppress(*LOST, asyncpg.PostgresError):
+            async with asyncio.timeout(FAREWELL_WITHIN):
+                await self.end()
 
     async def reborn(self, old: int) -> None:
         """Begin anew after the fence refused a write of `old`: what it held belongs to others now.

@@ -69,7 +69,7 @@ _USAGE = record(
 _PROGRESS = record(
     {
         "waiting": whole("Requests that have no answer and don't run."),
-        "running": whole(),
+        "running": whole("Requests that may be running, at the most."),
         "per_minute": nullable(
             number("Answers a minute so far, pauses left out; null before the first request could start.")
         ),
