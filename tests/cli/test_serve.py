@@ -14,7 +14,7 @@ from overnight.cli.serve import Stop
 async def test_the_second_signal_ends_what_the_first_lets_finish() -> None:
     hurried: list[bool] = []
     stop = Stop()
-    stop.server = cast("Any", SimpleNamespace(worker=SimpleNamespace(hurry=lambda: hurried.append(True))))
+    stop.server = cast("Any", SimpleNamespace(hurry=lambda: hurried.append(True)))
 
     stop.hear()
     assert (stop.asked.is_set(), hurried) == (True, [])

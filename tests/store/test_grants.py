@@ -68,6 +68,15 @@ async def waits(store: Store) -> None:
             await asyncio.sleep(0)
 
 
+async def gone(store: Store, life: Life) -> None:
+    """Return when the database knows that the worker's own session has ended, which takes it a moment."""
+    async with asyncio.timeout(60), store.session() as session:
+        while await session.connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", life.session_name
+        ):
+            await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def connected(store: Store, life: Life) -> AsyncIterator[Session]:
     """The worker's own session, until it is ended."""
@@ -273,11 +282,7 @@ async def test_a_frozen_worker_whose_session_had_to_be_ended_is_not_taken_for_go
     await one(store, frozen, 6)
     async with connected(store, frozen):
         assert await end_sessions(store, frozen.no) == 1
-    async with asyncio.timeout(60), store.session() as session:
-        while await session.connection.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", frozen.session_name
-        ):
-            await asyncio.sleep(0)
+    await gone(store, frozen)
     assert await declare_dead(store, frozen.no, AT_ONCE)
     assert not await free_lingering(store)
     assert (await one(store, other, 10)).allowed == 4
@@ -288,6 +293,7 @@ async def test_a_worker_whose_session_was_ended_and_that_lived_on_is_like_any_ot
     await one(store, life, 6)
     async with connected(store, life):
         await end_sessions(store, life.no)
+    await gone(store, life)
     await one(store, life, 6, allowed=6)
     assert await declare_dead(store, life.no, AT_ONCE)
     assert await granted(store) == {}
