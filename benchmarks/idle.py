@@ -54,8 +54,9 @@ def cpu_of(processes: list[psutil.Process]) -> dict[str, float]:
 
 async def measure(folder: Path, seconds: float) -> None:
     """Leave a deployment alone and print what it did."""
-    async with await ensure(folder / "postgres") as database:
-        with Mock() as mock, Served(folder, "--upstream", mock.url) as served:
+    with Mock() as mock, Served(folder, "--upstream", mock.url) as served:
+        # Inside: who ends waits for its PostgreSQL to end, which it does after its last user.
+        async with await ensure(folder / "postgres") as database:
             admin = await asyncpg.connect(database.dsn)
             await admin.execute("ALTER SYSTEM SET log_min_duration_statement = 0")
             await admin.execute("SELECT pg_reload_conf()")
