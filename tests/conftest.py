@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -98,3 +99,12 @@ async def _copy(postgres: Embedded, template: str) -> AsyncIterator[str]:
             await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     finally:
         await connection.close()
+
+
+@pytest.fixture
+def collector_as_before() -> Iterator[None]:
+    """A process tunes the collector for itself when it starts; the run of the tests is to keep its own."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()

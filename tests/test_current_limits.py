@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -178,15 +176,6 @@ def test_a_disk_is_low_below_a_gibibyte_or_on_a_small_one_below_a_twentieth(
 
 def test_every_setting_can_be_given_in_the_environment() -> None:
     assert all(setting.name.isupper() and setting.name.isascii() for setting in TABLE)
-
-
-@pytest.fixture
-def collector_as_before() -> Iterator[None]:
-    """A process tunes the collector for itself when it starts; the run of the tests is to keep its own."""
-    before = gc.get_threshold()
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("collector_as_before")

@@ -16,6 +16,8 @@ from overnight.store import neighbours
 from overnight.store.life import Life
 from overnight.store.pool import Store
 
+pytestmark = pytest.mark.usefixtures("collector_as_before")
+
 
 @pytest.mark.parametrize(("url", "gone"), [(None, [7]), ("postgresql://elsewhere/overnight", [])])
 def test_after_a_start_of_the_machine_only_an_embedded_database_has_lost_its_processes_for_sure(

@@ -19,6 +19,8 @@ from overnight.settings import Upstream as Address
 from tests.scripted_upstream import Asked, Gate, Say, Upstream, serving
 from tests.worker.rig import CHAT
 
+pytestmark = pytest.mark.usefixtures("collector_as_before")
+
 
 @dataclass
 class House:

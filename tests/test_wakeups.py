@@ -14,6 +14,8 @@ from overnight.settings import Part, Settings
 from overnight.store import settings as stored
 from overnight.store.pool import Store
 
+pytestmark = pytest.mark.usefixtures("collector_as_before")
+
 
 async def test_a_process_hears_that_a_setting_was_changed_elsewhere(
     store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -200,6 +200,7 @@ def test_fields_that_the_engine_knows_take_effect(way: Way, tmp_path: Path) -> N
     assert said(found["shaped"]) in ("yes", "no")
 
 
+@pytest.mark.usefixtures("collector_as_before")
 async def test_an_engine_that_hangs_under_its_requests_is_replaced_and_each_is_answered_once(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,13 @@ ONE = Statement("one", "SELECT 1 AS one")
 GONE = "postgresql://nobody@127.0.0.1:9/none"
 
 
+async def test_a_store_that_is_not_open_is_a_mistake_of_ours_and_no_lost_database() -> None:
+    closed = Store(GONE)
+    with pytest.raises(asyncpg.InterfaceError, match="not open"):
+        await closed.rows(ONE)
+    assert not closed.outage.is_on
+
+
 class Frozen:
     """A pool, its one connection and the transaction on it, of a server that ends nothing any more."""
 

@@ -250,7 +250,7 @@ async def test_a_worker_that_is_cut_off_gives_up_what_runs_before_others_run_it(
         await rounds(rig, count=2)
         assert rig.worker.running == 0
         gate.open()
-        await rig.worker.beat()
+        await rig.life.try_to_beat()
         await rig.finish()
     assert (await results(store, batch)).keys() == names(20)
     assert await value(store, "SELECT max(tries) FROM answer") == 1
@@ -271,7 +271,7 @@ async def test_what_was_answered_while_a_worker_stood_still_does_not_run_again(
         assert rig.worker.running == 4
         frozen_for = 9.5
         await rig.worker.give_up_if_cut_off()
-        await rig.worker.beat()
+        await rig.life.try_to_beat()
         await rig.finish()
     assert (await results(store, batch)).keys() == names(4)
     assert upstream.arrivals.total() == 4
@@ -300,7 +300,7 @@ async def test_being_cut_off_is_told_once_each_time(
             for _ in range(3):
                 await rig.worker.give_up_if_cut_off()
             assert (rig.worker.running, told.count("worker_cut_off")) == (1, times)
-            await rig.worker.beat()
+            await rig.life.try_to_beat()
             await rig.worker.give_up_if_cut_off()
         gate.open()
 

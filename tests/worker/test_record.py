@@ -139,7 +139,7 @@ async def test_answers_outlive_the_death_of_the_database(tmp_path: Path, upstrea
             async with asyncio.timeout(60):
                 await rig.until(lambda: not rig.worker.running and not rig.worker.unstored)
                 # It may have taken so long that nothing starts before the next heartbeat.
-                await rig.worker.beat()
+                await rig.life.try_to_beat()
                 await rig.finish()
             assert (await results(store, batch)).keys() == names(100)
             assert max(upstream.arrivals.values()) == 1

@@ -57,7 +57,7 @@ async def rounds(*rigs: Rig) -> None:
 async def hear(*rigs: Rig) -> None:
     """Each worker tells which slots are free there, and hears it of the others."""
     for rig in (*rigs, *rigs):
-        await rig.worker.beat()
+        await rig.life.try_to_beat()
 
 
 @pytest.fixture(autouse=True)

@@ -146,7 +146,7 @@ async def test_a_worker_that_begins_anew_gives_up_what_runs(store: Store, upstre
     async with rigged(store, upstream, slots=4) as rig:
         await rig.until(lambda: upstream.in_flight == 4)
         assert await declare_dead(store, rig.life.no, AT_ONCE)
-        await rig.worker.beat()
+        await rig.life.try_to_beat()
         assert rig.worker.running == 0
         gate.open()
         await rig.finish()
@@ -190,7 +190,7 @@ async def test_a_worker_without_a_fresh_heartbeat_starts_nothing(store: Store, u
         await rig.until(lambda: rig.worker.running == 0)
         await rig.worker.round()
         assert len(upstream.asked) == 4
-        await rig.worker.beat()
+        await rig.life.try_to_beat()
         await rig.finish()
     assert (await results(store, batch)).keys() == names(20)
 

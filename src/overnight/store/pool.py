@@ -237,20 +237,22 @@ class Store:
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[asyncpg.Connection]:
         connection = await self._acquired()
+        pool = self._opened
         try:
             yield connection
         except BaseException:
             with suppress(*LOST):
-                await self._opened.release(connection, timeout=UNDO_WITHIN)
+                await pool.release(connection, timeout=UNDO_WITHIN)
             raise
         try:
-            await self._opened.release(connection)
+            await pool.release(connection)
         except LOST as e:
             raise self.outage.lost(e) from e
 
     async def _acquired(self) -> asyncpg.Connection:
+        pool = self._opened
         try:
-            return await self._opened.acquire(timeout=30)
+            return await pool.acquire(timeout=30)
         except LOST as e:
             lost = self.outage.lost(e)
             if self._revive is None:

@@ -132,7 +132,7 @@ class Worker:
         """Run until cancelled. Routes are looked after and the heartbeat beats meanwhile."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(repeat("beat", self.beat, every=BEAT_EVERY))
+                group.create_task(repeat("beat", self._life.try_to_beat, every=BEAT_EVERY))
                 group.create_task(repeat("routes", self.tend_routes, every=TEND_EVERY, bell=self._routes_bell))
                 group.create_task(repeat("signals", self._routes.watch, every=WATCH_EVERY))
                 group.create_task(repeat("work", self.round, every=self._look_every, bell=self.bell))
@@ -146,10 +146,6 @@ class Worker:
         if self._timer is not None:
             self._timer.cancel()
         await self._connection.close()
-
-    async def beat(self) -> bool:
-        """One heartbeat, or a try at it."""
-        return await self._life.try_to_beat()
 
     async def give_up_if_cut_off(self) -> bool:
         """Stop what runs of models with a cap once others may go on with it, so that it never runs twice at once."""
